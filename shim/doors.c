@@ -3,6 +3,7 @@
  * the caller that the loader sees, and with it what RTLD_NEXT and RUNPATH mean. */
 #include "config.h"
 
+#include "runtime/base/kernel.h"
 #include "shim/doors.h"
 
 #include <dlfcn.h>
@@ -13,7 +14,6 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "runtime/base/layout.h"
@@ -63,7 +63,7 @@ void tpck_door_forwarder(void)
 	snprintf(forwarder, sizeof forwarder, "%.*s/transpckpt/libcuda.so.1", slash ? (int)(slash - own_path) : 1, slash ? own_path : ".");
 	/* On a machine without a driver the program is to be told so by the loader, as ever. */
 	if (tpck_driver_exists() && !atomic_exchange(&forwarder_tried, 1) && !tpck_driver_mapped() &&
-	    !syscall(SYS_faccessat, AT_FDCWD, forwarder, R_OK) && !tpck_real_dlopen(forwarder, RTLD_LAZY | RTLD_GLOBAL))
+	    !tpck_sys_faccessat(AT_FDCWD, forwarder, R_OK) && !tpck_real_dlopen(forwarder, RTLD_LAZY | RTLD_GLOBAL))
 		tpck_log_info("cannot load %s: %s", forwarder, dlerror());
 	errno = saved;
 }

@@ -2,6 +2,7 @@
 /* The real driver library. */
 #include "config.h"
 
+#include "runtime/base/kernel.h"
 #include "shim/driver.h"
 
 #include <dlfcn.h>
@@ -15,7 +16,6 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "runtime/base/layout.h"
@@ -96,7 +96,7 @@ int tpck_driver_mapped(void)
 
 static bool readable(const char *path)
 {
-	return is_driver(path) && !syscall(SYS_faccessat, AT_FDCWD, path, R_OK);
+	return is_driver(path) && !tpck_sys_faccessat(AT_FDCWD, path, R_OK);
 }
 
 /* The folders of LD_LIBRARY_PATH, as the loader would go through them. */
@@ -125,19 +125,19 @@ static bool find_in_cache(char *out, size_t size)
 		uint32_t key, value, os_version;
 		uint64_t hwcap;
 	};
-	int fd = (int)syscall(SYS_openat, AT_FDCWD, "/etc/ld.so.cache", O_RDONLY | O_CLOEXEC, 0);
+	int fd = tpck_sys_openat(AT_FDCWD, "/etc/ld.so.cache", O_RDONLY | O_CLOEXEC, 0);
 	struct stat found;
 	const char *at, *cache;
 	bool result = false;
 
 	if (fd < 0)
 		return false;
-	if (syscall(SYS_newfstatat, fd, "", &found, 0x1000 /* AT_EMPTY_PATH */) || found.st_size < 64) {
-		syscall(SYS_close, fd);
+	if (tpck_sys_fstatat(fd, "", &found, AT_EMPTY_PATH) || found.st_size < 64) {
+		tpck_sys_close(fd);
 		return false;
 	}
 	at = mmap(NULL, (size_t)found.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
-	syscall(SYS_close, fd);
+	tpck_sys_close(fd);
 	if (at == MAP_FAILED)
 		return false;
 	cache = memmem(at, (size_t)found.st_size, magic, sizeof magic - 1);

@@ -3,13 +3,13 @@
 #include "config.h"
 
 #include "runtime/base/cgroup.h"
+#include "runtime/base/kernel.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 /* Version 1 says this, rounded to pages, for no limit. */
@@ -29,16 +29,15 @@ static const struct names v2 = {"/sys/fs/cgroup", "memory.max", "memory.current"
 
 static bool read_text(const char *path, char text[TEXT])
 {
-	int fd = (int)syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0);
-	long got, used = 0;
+	int fd = tpck_sys_openat(AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0);
+	ssize_t got;
 
 	if (fd < 0)
 		return false;
-	while (used < TEXT - 1 && (got = syscall(SYS_read, fd, text + used, TEXT - 1 - used)) > 0)
-		used += got;
-	text[used] = '\0';
-	syscall(SYS_close, fd);
-	return used > 0;
+	got = tpck_sys_read_full(fd, text, TEXT - 1);
+	text[got > 0 ? got : 0] = '\0';
+	tpck_sys_close(fd);
+	return got > 0;
 }
 
 /* ---- where ------------------------------------------------------------------------------------ */

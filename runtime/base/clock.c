@@ -5,16 +5,16 @@
 #include "runtime/base/clock.h"
 
 #include <stdatomic.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
+#include "runtime/base/kernel.h"
 #include "runtime/base/layout.h"
 
 static TPCK_AT_START uint64_t read_clock(clockid_t id)
 {
 	struct timespec now = {0};
 
-	syscall(SYS_clock_gettime, id, &now);
+	tpck_sys_clock_gettime(id, &now);
 	return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 

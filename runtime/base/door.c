@@ -11,10 +11,10 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "runtime/base/clock.h"
+#include "runtime/base/kernel.h"
 #include "runtime/base/layout.h"
 #include "runtime/base/text.h"
 
@@ -36,7 +36,7 @@ static TPCK_AT_START int look(int folder, bool sticky)
 	struct stat found;
 	int saved = errno, rc = 0;
 
-	if (syscall(SYS_newfstatat, folder, "", &found, AT_EMPTY_PATH))
+	if (tpck_sys_fstatat(folder, "", &found, AT_EMPTY_PATH))
 		rc = -errno;
 	else if (!is_own(&found, geteuid(), sticky))
 		rc = -EPERM;
@@ -49,7 +49,7 @@ static int look_above(int folder)
 {
 	struct stat found;
 
-	if (syscall(SYS_newfstatat, folder, "..", &found, AT_SYMLINK_NOFOLLOW))
+	if (tpck_sys_fstatat(folder, "..", &found, AT_SYMLINK_NOFOLLOW))
 		return -errno;
 	if (found.st_uid != 0 && found.st_uid != geteuid() && found.st_uid != NOBODY_HERE)
 		return -EPERM;
@@ -61,11 +61,11 @@ TPCK_AT_START int tpck_door_open(int above, const char *path, int flags)
 	int saved = errno, fd = -1, rc = 0;
 
 	for (int tries = 0; tries < 2 && fd < 0; tries++) {
-		fd = (int)syscall(SYS_openat, above, path, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0);
+		fd = tpck_sys_openat(above, path, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0);
 		rc = fd < 0 ? -errno : 0;
 		if (rc != -ENOENT || !(flags & TPCK_DOOR_MAKE))
 			break;
-		if (syscall(SYS_mkdirat, above, path, 0700) && errno != EEXIST) {
+		if (tpck_sys_mkdirat(above, path, 0700) && errno != EEXIST) {
 			rc = -errno;
 			break;
 		}
@@ -75,7 +75,7 @@ TPCK_AT_START int tpck_door_open(int above, const char *path, int flags)
 	if (!rc && flags & TPCK_DOOR_ABOVE)
 		rc = look_above(fd);
 	if (rc && fd >= 0)
-		syscall(SYS_close, fd);
+		tpck_sys_close(fd);
 	errno = saved;
 	/* A link, with these flags, is no folder either. */
 	return rc == -ENOTDIR || rc == -ELOOP ? -EPERM : rc ? rc : fd;
@@ -114,7 +114,7 @@ static int walk(const char *path, unsigned names, int flags, const char **last)
 		memcpy(name, at, length < sizeof name ? length : 0);
 		name[length < sizeof name ? length : 0] = '\0';
 		next = name[0] ? tpck_door_open(folder, name, flags) : -EINVAL;
-		syscall(SYS_close, folder);
+		tpck_sys_close(folder);
 		folder = next;
 	}
 	return folder;
@@ -131,7 +131,7 @@ int tpck_door_folder(const char *path, unsigned names, int flags)
 	if (above < 0)
 		return above;
 	folder = tpck_door_open(above, last, flags);
-	syscall(SYS_close, above);
+	tpck_sys_close(above);
 	errno = saved;
 	return folder;
 }
@@ -143,9 +143,9 @@ int tpck_door_file(const char *path, unsigned names, int flags, unsigned mode)
 
 	if (above < 0)
 		return above;
-	fd = (int)syscall(SYS_openat, above, last, flags | O_NOFOLLOW, mode);
+	fd = tpck_sys_openat(above, last, flags | O_NOFOLLOW, mode);
 	fd = fd < 0 ? -errno : fd;
-	syscall(SYS_close, above);
+	tpck_sys_close(above);
 	errno = saved;
 	return fd;
 }
@@ -157,23 +157,23 @@ int tpck_door_remove(const char *path, unsigned names)
 
 	if (above < 0)
 		return above;
-	rc = syscall(SYS_unlinkat, above, last, 0) ? -errno : 0;
-	syscall(SYS_close, above);
+	rc = tpck_sys_unlinkat(above, last, 0) ? -errno : 0;
+	tpck_sys_close(above);
 	errno = saved;
 	return rc;
 }
 
 int tpck_door_read(int folder, const char *name)
 {
-	int saved = errno, fd = (int)syscall(SYS_openat, folder, name, TPCK_DOOR_READ, 0), rc = fd < 0 ? -errno : 0;
+	int saved = errno, fd = tpck_sys_openat(folder, name, TPCK_DOOR_READ, 0), rc = fd < 0 ? -errno : 0;
 	struct stat found;
 
-	if (!rc && syscall(SYS_newfstatat, fd, "", &found, AT_EMPTY_PATH))
+	if (!rc && tpck_sys_fstatat(fd, "", &found, AT_EMPTY_PATH))
 		rc = -errno;
 	else if (!rc && !S_ISREG(found.st_mode))
 		rc = -EPERM;
 	if (rc && fd >= 0)
-		syscall(SYS_close, fd);
+		tpck_sys_close(fd);
 	errno = saved;
 	return rc ? rc : fd;
 }
@@ -184,7 +184,7 @@ int tpck_door_refused(const char *path, int code, const char *setting, struct tp
 	uid_t own = geteuid();
 	int saved = errno, rc, folder = tpck_door_open(AT_FDCWD, path, TPCK_DOOR_STICKY);
 
-	if (code != -EPERM || syscall(SYS_newfstatat, AT_FDCWD, path, &found, AT_SYMLINK_NOFOLLOW))
+	if (code != -EPERM || tpck_sys_fstatat(AT_FDCWD, path, &found, AT_SYMLINK_NOFOLLOW))
 		rc = tpck_error_set(err, code != -EPERM ? -code : errno, "opening folder %s", path);
 	else if (S_ISLNK(found.st_mode) || !S_ISDIR(found.st_mode))
 		rc = tpck_error_set(err, EPERM, "%s is not used, since it is %s: remove it, or set %s to a folder of your own", path,
@@ -201,7 +201,7 @@ int tpck_door_refused(const char *path, int code, const char *setting, struct tp
 	else
 		rc = tpck_error_set(err, EPERM, "using %s", path);
 	if (folder >= 0)
-		syscall(SYS_close, folder);
+		tpck_sys_close(folder);
 	errno = saved;
 	return rc;
 }
@@ -215,7 +215,7 @@ void tpck_door_above(const char *path)
 		if (path[i] == '/') {
 			memcpy(part, path, i);
 			part[i] = '\0';
-			syscall(SYS_mkdirat, AT_FDCWD, part, 0700);
+			tpck_sys_mkdirat(AT_FDCWD, part, 0700);
 		}
 	errno = saved;
 }
@@ -227,7 +227,7 @@ static TPCK_AT_START int look_at(const char *path, uid_t uid)
 {
 	struct stat found;
 
-	if (syscall(SYS_newfstatat, AT_FDCWD, path, &found, AT_SYMLINK_NOFOLLOW))
+	if (tpck_sys_fstatat(AT_FDCWD, path, &found, AT_SYMLINK_NOFOLLOW))
 		return errno == ENOENT ? 0 : -1;
 	return is_own(&found, uid, false) ? 1 : -1;
 }
@@ -235,7 +235,7 @@ static TPCK_AT_START int look_at(const char *path, uid_t uid)
 static bool read_name(const char *link, const char *plain, char *name, size_t size)
 {
 	size_t length = strlen(plain);
-	long got = syscall(SYS_readlinkat, AT_FDCWD, link, name, size - 1);
+	long got = tpck_sys_readlinkat(AT_FDCWD, link, name, size - 1);
 
 	name[got > 0 ? got : 0] = '\0';
 	return got == (long)(length + 1 + RANDOM_DIGITS) && strncmp(name, plain, length) == 0 && name[length] == '-' &&
@@ -249,14 +249,14 @@ static void make_link(const char *state, const char *link, const char *plain)
 	uint64_t random;
 
 	tpck_door_above(state);
-	syscall(SYS_mkdirat, AT_FDCWD, state, 0700);
-	if (syscall(SYS_getrandom, &random, sizeof random, 0) != sizeof random)
+	tpck_sys_mkdirat(AT_FDCWD, state, 0700);
+	if (tpck_sys_getrandom(&random, sizeof random, 0) != sizeof random)
 		random = tpck_clock_monotonic_ns() * 0x9e3779b97f4a7c15u;
 	tpck_text_add(&text, plain);
 	tpck_text_add(&text, "-");
 	tpck_text_hexadecimal(&text, random, RANDOM_DIGITS);
 	/* The first of several that come at once stays. */
-	syscall(SYS_symlinkat, name, AT_FDCWD, link);
+	tpck_sys_symlinkat(name, AT_FDCWD, link);
 }
 
 /* The random name, or the plain one, at which the look is refused, where none can be kept. */
@@ -278,7 +278,7 @@ static __attribute__((noinline)) void choose(uid_t uid, const char *state, bool 
 				return;
 			}
 			/* Somebody had seen it, and was there first when the machine was started again. */
-			syscall(SYS_unlinkat, AT_FDCWD, link, 0);
+			tpck_sys_unlinkat(AT_FDCWD, link, 0);
 		}
 		if (!taken)
 			return;

@@ -3,12 +3,12 @@
 #include "config.h"
 
 #include "runtime/base/file_system.h"
+#include "runtime/base/kernel.h"
 
 #include <fcntl.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/syscall.h>
 #include <sys/vfs.h>
 #include <unistd.h>
 
@@ -35,7 +35,7 @@ struct tpck_file_system tpck_file_system_by(uint32_t type)
 
 static bool is_there(const char *path)
 {
-	return !syscall(SYS_faccessat, AT_FDCWD, path, F_OK);
+	return !tpck_sys_faccessat(AT_FDCWD, path, F_OK);
 }
 
 bool tpck_file_system_of(const char *path, struct tpck_file_system *file_system)
@@ -46,7 +46,7 @@ bool tpck_file_system_of(const char *path, struct tpck_file_system *file_system)
 	snprintf(part, sizeof part, "%s", path);
 	while (!is_there(part) && strrchr(part, '/') > part)
 		*strrchr(part, '/') = '\0';
-	if (syscall(SYS_statfs, is_there(part) ? part : "/", &status))
+	if (tpck_sys_statfs(is_there(part) ? part : "/", &status))
 		return false;
 	*file_system = tpck_file_system_by((uint32_t)status.f_type);
 	return true;

@@ -9,6 +9,7 @@
 #include <stdbool.h>
 #include <sys/mman.h>
 
+#include "runtime/base/kernel.h"
 #include "runtime/base/undumped.h"
 
 #ifndef MADV_COLLAPSE
@@ -24,27 +25,27 @@ void *tpck_huge_map(int fd, size_t bytes, int protection)
 {
 	int saved = errno;
 	size_t room = up(bytes) + TPCK_HUGE_BYTES;
-	char *begin = mmap(NULL, room, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	char *begin = tpck_sys_mmap(NULL, room, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	char *at, *end;
 	void *mapped;
 
 	/* Where address space is short, small pages will do. */
 	if (begin == MAP_FAILED) {
 		errno = saved;
-		return tpck_undumped(mmap(NULL, bytes, protection, MAP_SHARED, fd, 0), bytes);
+		return tpck_undumped(tpck_sys_mmap(NULL, bytes, protection, MAP_SHARED, fd, 0), bytes);
 	}
 	at = begin + (up((uintptr_t)begin) - (uintptr_t)begin);
 	end = begin + room;
-	mapped = mmap(at, bytes, protection, MAP_SHARED | MAP_FIXED, fd, 0);
+	mapped = tpck_sys_mmap(at, bytes, protection, MAP_SHARED | MAP_FIXED, fd, 0);
 	saved = errno;
 	if (mapped == MAP_FAILED) {
-		munmap(begin, room);
+		tpck_sys_munmap(begin, room);
 	} else {
 		size_t pages = (bytes + 4095) & ~(size_t)4095;
 
 		if (at > begin)
-			munmap(begin, (size_t)(at - begin));
-		munmap(at + pages, (size_t)(end - (at + pages)));
+			tpck_sys_munmap(begin, (size_t)(at - begin));
+		tpck_sys_munmap(at + pages, (size_t)(end - (at + pages)));
 	}
 	errno = saved;
 	return tpck_undumped(mapped, bytes);
@@ -67,7 +68,7 @@ int tpck_huge_reserve(int fd, void *base, uint64_t at, uint64_t bytes)
 		bool empty = piece < end && !has_memory((char *)base + piece);
 
 		/* A range without any page is not made huge. */
-		if (empty && fallocate(fd, 0, (off_t)piece, 1))
+		if (empty && tpck_sys_fallocate(fd, 0, (off_t)piece, 1))
 			return -errno;
 		if (empty)
 			continue;
@@ -76,5 +77,5 @@ int tpck_huge_reserve(int fd, void *base, uint64_t at, uint64_t bytes)
 		from = piece + TPCK_HUGE_BYTES;
 	}
 	/* All that has no memory by now, where the kernel has no such pages, or none left. */
-	return bytes && fallocate(fd, 0, (off_t)at, (off_t)bytes) ? -errno : 0;
+	return bytes && tpck_sys_fallocate(fd, 0, (off_t)at, (off_t)bytes) ? -errno : 0;
 }

@@ -2,6 +2,7 @@
 /* The user's key. SipHash is written out here, since the preloaded library links no cryptographic library. */
 #include "config.h"
 
+#include "runtime/base/kernel.h"
 #include "runtime/base/key.h"
 
 #include <endian.h>
@@ -9,7 +10,6 @@
 #include <fcntl.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "runtime/base/clock.h"
@@ -23,17 +23,17 @@
 /* 0, or -errno: -ENOENT where there is none, -EPERM where others may read it, -EBADMSG where it is no key. */
 static TPCK_AT_START int read_key(const char *path, uint8_t key[TPCK_KEY_BYTES])
 {
-	int fd = (int)syscall(SYS_openat, AT_FDCWD, path, TPCK_DOOR_READ, 0), rc = fd < 0 ? -errno : 0;
+	int fd = tpck_sys_openat(AT_FDCWD, path, TPCK_DOOR_READ, 0), rc = fd < 0 ? -errno : 0;
 	struct stat found;
 
-	if (!rc && syscall(SYS_newfstatat, fd, "", &found, AT_EMPTY_PATH))
+	if (!rc && tpck_sys_fstatat(fd, "", &found, AT_EMPTY_PATH))
 		rc = -errno;
 	if (!rc && (!S_ISREG(found.st_mode) || found.st_uid != geteuid() || found.st_mode & 077))
 		rc = -EPERM;
-	if (!rc && (found.st_size != TPCK_KEY_BYTES || syscall(SYS_read, fd, key, TPCK_KEY_BYTES) != TPCK_KEY_BYTES))
+	if (!rc && (found.st_size != TPCK_KEY_BYTES || tpck_sys_read(fd, key, TPCK_KEY_BYTES) != TPCK_KEY_BYTES))
 		rc = -EBADMSG;
 	if (fd >= 0)
-		syscall(SYS_close, fd);
+		tpck_sys_close(fd);
 	return rc;
 }
 
@@ -41,7 +41,7 @@ static void random_bytes(uint8_t key[TPCK_KEY_BYTES])
 {
 	uint64_t weak[TPCK_KEY_BYTES / sizeof(uint64_t)] = {tpck_clock_monotonic_ns(), tpck_clock_realtime_ns() ^ (uint64_t)getpid() << 40};
 
-	if (syscall(SYS_getrandom, key, TPCK_KEY_BYTES, 0) != TPCK_KEY_BYTES)
+	if (tpck_sys_getrandom(key, TPCK_KEY_BYTES, 0) != TPCK_KEY_BYTES)
 		memcpy(key, weak, TPCK_KEY_BYTES);
 }
 
@@ -57,19 +57,19 @@ static __attribute__((noinline)) void make_key(const char *state)
 
 	if (folder < 0)
 		return;
-	if (syscall(SYS_getrandom, key, sizeof key, 0) != sizeof key || syscall(SYS_getrandom, &random, sizeof random, 0) != sizeof random)
+	if (tpck_sys_getrandom(key, sizeof key, 0) != sizeof key || tpck_sys_getrandom(&random, sizeof random, 0) != sizeof random)
 		goto out;
 	tpck_text_add(&text, TPCK_KEY_FILE ".");
 	tpck_text_hexadecimal(&text, random, 16);
-	fd = (int)syscall(SYS_openat, folder, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+	fd = tpck_sys_openat(folder, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
 	if (fd < 0)
 		goto out;
-	if (syscall(SYS_write, fd, key, sizeof key) == sizeof key && !syscall(SYS_fsync, fd))
-		syscall(SYS_linkat, folder, name, folder, TPCK_KEY_FILE, 0);
-	syscall(SYS_close, fd);
-	syscall(SYS_unlinkat, folder, name, 0);
+	if (tpck_sys_write(fd, key, sizeof key) == sizeof key && !tpck_sys_fsync(fd))
+		tpck_sys_linkat(folder, name, folder, TPCK_KEY_FILE, 0);
+	tpck_sys_close(fd);
+	tpck_sys_unlinkat(folder, name, 0);
 out:
-	syscall(SYS_close, folder);
+	tpck_sys_close(folder);
 }
 
 /* A file that is its user's alone is nobody else's, whatever folder it is in: every start of a program reads it, and asks for no more. It is made

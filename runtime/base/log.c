@@ -2,6 +2,7 @@
 /* One logger for every process of ours. */
 #include "config.h"
 
+#include "runtime/base/kernel.h"
 #include "runtime/base/log.h"
 
 #include <errno.h>
@@ -11,7 +12,6 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "runtime/base/clock.h"
@@ -95,8 +95,7 @@ static int destination(void)
 	if (!file_path[0])
 		return STDERR_FILENO;
 	if (file_fd < 0)
-		file_fd = (int)syscall(SYS_openat, AT_FDCWD, file_path,
-				       O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+		file_fd = tpck_sys_openat(AT_FDCWD, file_path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
 	return file_fd < 0 ? STDERR_FILENO : file_fd;
 }
 
@@ -128,7 +127,7 @@ void tpck_log(enum tpck_log_level level, const char *format, ...)
 		length = length < sizeof line - 1 ? length : sizeof line - 2;
 		line[length++] = '\n';
 		tpck_unsignalled_begin(&signals);
-		if (syscall(SYS_write, destination(), line, length) < 0)
+		if (tpck_sys_write(destination(), line, length) < 0)
 			file_path[0] = '\0';
 		tpck_unsignalled_end(&signals);
 	}

@@ -2,6 +2,7 @@
 /* Whether what a program points at can be read. */
 #include "config.h"
 
+#include "runtime/base/kernel.h"
 #include "runtime/base/readable.h"
 
 #include <errno.h>
@@ -9,7 +10,6 @@
 #include <stdint.h>
 #include <string.h>
 #include <sys/auxv.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "runtime/base/layout.h"
@@ -50,7 +50,7 @@ static inline bool on_heap(uintptr_t at)
 static __attribute__((noinline)) bool kernel_reads(uintptr_t at)
 {
 	int saved = errno;
-	bool readable = at >= PAGE && (syscall(SYS_rt_sigprocmask, -1, at & ~(uintptr_t)(SIGNALS_BYTES - 1), NULL, SIGNALS_BYTES) == 0 ||
+	bool readable = at >= PAGE && (tpck_sys_sigprocmask(-1, (const void *)(at & ~(uintptr_t)(SIGNALS_BYTES - 1)), NULL, SIGNALS_BYTES) == 0 ||
 				       errno != EFAULT);
 
 	errno = saved;

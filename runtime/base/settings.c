@@ -2,6 +2,7 @@
 /* All settings, from environment, configuration files and defaults. */
 #include "config.h"
 
+#include "runtime/base/kernel.h"
 #include "runtime/base/settings.h"
 
 #include <errno.h>
@@ -11,7 +12,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <sys/sysinfo.h>
 #include <sys/vfs.h>
 #include <unistd.h>
@@ -57,7 +57,7 @@ static TPCK_AT_START uint64_t machine_bytes(void)
 {
 	struct sysinfo machine;
 
-	return syscall(SYS_sysinfo, &machine) ? 0 : (uint64_t)machine.totalram * machine.mem_unit;
+	return tpck_sys_sysinfo(&machine) ? 0 : (uint64_t)machine.totalram * machine.mem_unit;
 }
 
 static TPCK_AT_START int parse_bytes(const char *text, uint64_t *bytes)
@@ -228,15 +228,13 @@ static TPCK_AT_START int apply(struct tpck_settings *settings, const char *pair,
  * be read. Closes the descriptor. */
 static ssize_t read_lines(int fd, char *text, size_t size, bool *more)
 {
-	size_t used = 0;
-	ssize_t got = 0;
+	ssize_t got = tpck_sys_read_full(fd, text, size);
+	size_t used = got > 0 ? (size_t)got : 0;
 
 	*more = false;
-	while (used < size && (got = syscall(SYS_read, fd, text + used, size - used)) > 0)
-		used += (size_t)got;
 	if (got < 0)
 		got = -errno;
-	syscall(SYS_close, fd);
+	tpck_sys_close(fd);
 	if (got < 0)
 		return got;
 	if (used == size) {
@@ -297,17 +295,17 @@ static __attribute__((noinline)) int apply_opened(struct tpck_settings *settings
 {
 	struct stat found = {0};
 
-	if (syscall(SYS_newfstatat, fd, "", &found, AT_EMPTY_PATH) == 0 && S_ISREG(found.st_mode))
+	if (tpck_sys_fstatat(fd, "", &found, AT_EMPTY_PATH) == 0 && S_ISREG(found.st_mode))
 		return apply_lines(settings, fd, path, must);
 	errno = S_ISDIR(found.st_mode) ? EISDIR : EINVAL;
-	syscall(SYS_close, fd);
+	tpck_sys_close(fd);
 	return unreadable(path, must);
 }
 
 /* Mostly there is none, and room for its text is pages of the stack. */
 static TPCK_AT_START int apply_file(struct tpck_settings *settings, const char *path, bool must)
 {
-	int fd = (int)syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0);
+	int fd = tpck_sys_openat(AT_FDCWD, path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0);
 
 	return fd < 0 ? unreadable(path, must) : apply_opened(settings, fd, path, must);
 }
@@ -332,7 +330,7 @@ static TPCK_AT_START bool append_absolute(char *to, const char *path, size_t len
 	size_t kind = tier_kind(path), used = strlen(to);
 	char folder[TPCK_SETTING_TEXT_MAX] = "", whole[2 * TPCK_SETTING_TEXT_MAX + 8];
 
-	if (path[kind] != '/' && (syscall(SYS_getcwd, folder, sizeof folder) < 0 || folder[0] != '/'))
+	if (path[kind] != '/' && (tpck_sys_getcwd(folder, sizeof folder) < 0 || folder[0] != '/'))
 		folder[0] = '\0';
 	snprintf(whole, sizeof whole, "%.*s%s%s%.*s", (int)kind, path, folder, folder[0] ? "/" : "", (int)(length - kind),
 		 path + kind);
@@ -560,7 +558,7 @@ bool tpck_settings_are_local(const struct tpck_settings *settings)
 
 	tpck_settings_shared_tier(settings, path, sizeof path);
 	/* What is not there yet will be where the nearest folder above it is. */
-	while (syscall(SYS_statfs, path, &found)) {
+	while (tpck_sys_statfs(path, &found)) {
 		char *slash = strrchr(path, '/');
 
 		if (errno != ENOENT || !slash)

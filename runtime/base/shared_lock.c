@@ -4,9 +4,9 @@
 
 #include <errno.h>
 #include <stdio.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
+#include "runtime/base/kernel.h"
 #include "runtime/base/shared_lock.h"
 
 enum { PATIENCE = 2000 };
@@ -17,12 +17,12 @@ static bool is_gone(int32_t process)
 	char path[40], target[8];
 
 	snprintf(path, sizeof path, "/proc/%d/exe", process);
-	return syscall(SYS_readlink, path, target, sizeof target) < 0 && (errno == ENOENT || errno == ESRCH);
+	return tpck_sys_readlink(path, target, sizeof target) < 0 && (errno == ENOENT || errno == ESRCH);
 }
 
 bool tpck_shared_lock_take(tpck_shared_lock *lock)
 {
-	int32_t self = (int32_t)syscall(SYS_getpid), holder = 0;
+	int32_t self = tpck_sys_getpid(), holder = 0;
 	int saved = errno;
 	bool taken = atomic_compare_exchange_strong(lock, &holder, self);
 
@@ -33,7 +33,7 @@ bool tpck_shared_lock_take(tpck_shared_lock *lock)
 			holder = 0;
 		taken = atomic_compare_exchange_strong(lock, &holder, self);
 		if (!taken)
-			syscall(SYS_sched_yield);
+			tpck_sys_sched_yield();
 	}
 	errno = saved;
 	return taken;

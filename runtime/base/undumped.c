@@ -2,11 +2,11 @@
 /* Mappings that a core file leaves out. */
 #include "config.h"
 
+#include "runtime/base/kernel.h"
 #include "runtime/base/undumped.h"
 
 #include <errno.h>
 #include <sys/mman.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 void *tpck_undumped(void *mapped, size_t bytes)
@@ -14,7 +14,7 @@ void *tpck_undumped(void *mapped, size_t bytes)
 	int saved = errno;
 
 	if (mapped != MAP_FAILED)
-		(void)syscall(SYS_madvise, mapped, bytes, MADV_DONTDUMP);
+		(void)tpck_sys_madvise(mapped, bytes, MADV_DONTDUMP);
 	errno = saved;
 	return mapped;
 }

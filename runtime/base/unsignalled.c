@@ -2,12 +2,12 @@
 /* Signals of the kernel's that a call of ours earns do not reach the program. */
 #include "config.h"
 
+#include "runtime/base/kernel.h"
 #include "runtime/base/unsignalled.h"
 
 #include <errno.h>
 #include <signal.h>
 #include <stddef.h>
-#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -18,8 +18,8 @@ void tpck_unsignalled_begin(struct tpck_unsignalled *before)
 	int saved = errno;
 
 	*before = (struct tpck_unsignalled){0};
-	syscall(SYS_rt_sigprocmask, SIG_BLOCK, &earned, &before->mask, sizeof earned);
-	syscall(SYS_rt_sigpending, &before->pending, sizeof earned);
+	tpck_sys_sigprocmask(SIG_BLOCK, &earned, &before->mask, sizeof earned);
+	tpck_sys_sigpending(&before->pending, sizeof earned);
 	errno = saved;
 }
 
@@ -30,10 +30,10 @@ void tpck_unsignalled_end(const struct tpck_unsignalled *before)
 	int saved = errno;
 
 	/* One that was pending before is the program's. */
-	syscall(SYS_rt_sigpending, &pending, sizeof pending);
+	tpck_sys_sigpending(&pending, sizeof pending);
 	ours = pending & earned & ~before->pending;
-	while (ours && syscall(SYS_rt_sigtimedwait, &ours, NULL, &at_once, sizeof ours) > 0)
+	while (ours && tpck_sys_sigtimedwait(&ours, NULL, &at_once, sizeof ours) > 0)
 		;
-	syscall(SYS_rt_sigprocmask, SIG_SETMASK, &before->mask, NULL, sizeof before->mask);
+	tpck_sys_sigprocmask(SIG_SETMASK, &before->mask, NULL, sizeof before->mask);
 	errno = saved;
 }

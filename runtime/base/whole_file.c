@@ -2,26 +2,24 @@
 /* A small file in memory. */
 #include "config.h"
 
-#include "runtime/base/whole_file.h"
-
-#include <stdio.h>
 #include <stdlib.h>
+
+#include "runtime/base/kernel.h"
+#include "runtime/base/whole_file.h"
 
 void *tpck_whole_file(const char *path)
 {
-	FILE *file = fopen(path, "re");
-	void *content = NULL;
-	long bytes;
+	int fd = tpck_sys_openat(AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0);
+	struct stat found;
+	char *content = NULL;
 
-	if (!file)
-		return NULL;
-	if (!fseek(file, 0, SEEK_END) && (bytes = ftell(file)) > 0 && !fseek(file, 0, SEEK_SET)) {
-		content = malloc((size_t)bytes);
-		if (content && fread(content, 1, (size_t)bytes, file) != (size_t)bytes) {
-			free(content);
-			content = NULL;
-		}
+	if (fd >= 0 && !tpck_sys_fstatat(fd, "", &found, AT_EMPTY_PATH) && found.st_size > 0)
+		content = malloc((size_t)found.st_size);
+	if (content && tpck_sys_read_full(fd, content, (size_t)found.st_size) < (ssize_t)found.st_size) {
+		free(content);
+		content = NULL;
 	}
-	fclose(file);
+	if (fd >= 0)
+		tpck_sys_close(fd);
 	return content;
 }

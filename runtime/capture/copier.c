@@ -3,6 +3,7 @@
  * finishes images. */
 #include "config.h"
 
+#include "runtime/base/kernel.h"
 #include "runtime/capture/copier.h"
 
 #include <errno.h>
@@ -11,7 +12,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "runtime/base/clock.h"
@@ -51,7 +51,7 @@ static _Atomic uint32_t jobs_begun, jobs_submitted, jobs_done; /* requests ever;
 
 static void futex_wake(_Atomic uint32_t *word)
 {
-	syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, 0x7fffffff, NULL, NULL, 0);
+	tpck_sys_futex(word, FUTEX_WAKE_PRIVATE, 0x7fffffff, NULL, NULL, 0);
 }
 
 static void futex_wait(_Atomic uint32_t *word, uint32_t value, uint64_t ns)
@@ -59,7 +59,7 @@ static void futex_wait(_Atomic uint32_t *word, uint32_t value, uint64_t ns)
 	struct timespec limit = {(time_t)(ns / 1000000000), (long)(ns % 1000000000)};
 	int saved = errno;
 
-	syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, value, &limit, NULL, 0);
+	tpck_sys_futex(word, FUTEX_WAIT_PRIVATE, value, &limit, NULL, 0);
 	errno = saved;
 }
 

@@ -2,11 +2,11 @@
 /* Fences over submitted work. */
 #include "config.h"
 
+#include "runtime/base/kernel.h"
 #include "runtime/capture/fences.h"
 
 #include <errno.h>
 #include <linux/futex.h>
-#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -89,7 +89,7 @@ static void sleep_until_more(uint32_t seen, uint64_t ns)
 	int saved = errno;
 
 	atomic_fetch_add(&waiting, 1);
-	syscall(SYS_futex, &submissions, FUTEX_WAIT_PRIVATE, seen, &limit, NULL, 0);
+	tpck_sys_futex(&submissions, FUTEX_WAIT_PRIVATE, seen, &limit, NULL, 0);
 	atomic_fetch_sub(&waiting, 1);
 	errno = saved;
 }
@@ -177,7 +177,7 @@ void tpck_fences_progress(void)
 {
 	atomic_fetch_add(&submissions, 1);
 	if (atomic_load(&waiting))
-		syscall(SYS_futex, &submissions, FUTEX_WAKE_PRIVATE, 0x7fffffff, NULL, NULL, 0);
+		tpck_sys_futex(&submissions, FUTEX_WAKE_PRIVATE, 0x7fffffff, NULL, NULL, 0);
 }
 
 int tpck_fences_submitted(uint32_t fence, enum tpck_part part, tpck_stream_handle stream)

@@ -2,6 +2,7 @@
 /* Staging images. */
 #include "config.h"
 
+#include "runtime/base/kernel.h"
 #include "runtime/capture/images.h"
 
 #include <errno.h>
@@ -9,7 +10,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
-#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -41,7 +41,7 @@ static void rest(uint64_t since)
 	uint64_t ns = tpck_clock_monotonic_ns() - since;
 	struct timespec wait = {.tv_nsec = (long)(ns < REST_MAX_NS ? ns : REST_MAX_NS)};
 
-	syscall(SYS_clock_nanosleep, CLOCK_MONOTONIC, 0, &wait, NULL);
+	tpck_sys_clock_nanosleep(CLOCK_MONOTONIC, 0, &wait, NULL);
 }
 
 /* Registered in pieces, so that no single call holds the driver for long, with a rest behind each: a driver registers some 10 GB a second, with locks that
@@ -76,13 +76,13 @@ static int image_open(const struct tpck_device *device, const char *folder, uint
 	if (!made)
 		return -ENOMEM;
 	snprintf(path, sizeof path, "%s/image.%u", folder, image);
-	fd = (int)syscall(SYS_openat, AT_FDCWD, path, O_RDWR | O_CLOEXEC, 0);
+	fd = tpck_sys_openat(AT_FDCWD, path, O_RDWR | O_CLOEXEC, 0);
 	if (fd < 0) {
 		free(made);
 		return -errno;
 	}
 	at = tpck_huge_map(fd, TPCK_IMAGE_DATA_AT + data_bytes, PROT_READ | PROT_WRITE);
-	syscall(SYS_close, fd);
+	tpck_sys_close(fd);
 	if (at == MAP_FAILED) {
 		free(made);
 		return -ENOMEM;

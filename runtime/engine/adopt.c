@@ -2,6 +2,7 @@
 /* Going on as a program that was noted with another key. */
 #include "config.h"
 
+#include "runtime/base/kernel.h"
 #include "runtime/engine/adopt.h"
 
 #include <dirent.h>
@@ -10,7 +11,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "runtime/base/door.h"
@@ -28,7 +28,7 @@ static unsigned list_programs(const char *path, char id[DIGITS + 1])
 	unsigned count = 0;
 	long got;
 
-	while (folder >= 0 && (got = syscall(SYS_getdents64, folder, entries, sizeof entries)) > 0)
+	while (folder >= 0 && (got = tpck_sys_getdents(folder, entries, sizeof entries)) > 0)
 		for (long at = 0; at < got;) {
 			const struct dirent64 *entry = (const void *)(entries + at);
 
@@ -39,7 +39,7 @@ static unsigned list_programs(const char *path, char id[DIGITS + 1])
 			at += entry->d_reclen;
 		}
 	if (folder >= 0)
-		syscall(SYS_close, folder);
+		tpck_sys_close(folder);
 	return count;
 }
 
@@ -48,15 +48,12 @@ static char *read_marker(const char *path)
 {
 	int fd = tpck_door_file(path, NAMES, TPCK_DOOR_READ, 0);
 	char *text = fd < 0 ? NULL : malloc(MARKER_MAX + 1);
-	size_t used = 0;
-	long got = 0;
+	ssize_t got = text ? tpck_sys_read_full(fd, text, MARKER_MAX) : 0;
 
-	while (text && used < MARKER_MAX && (got = syscall(SYS_read, fd, text + used, MARKER_MAX - used)) > 0)
-		used += (size_t)got;
 	if (text)
-		text[got < 0 ? 0 : used] = '\0';
+		text[got < 0 ? 0 : got] = '\0';
 	if (fd >= 0)
-		syscall(SYS_close, fd);
+		tpck_sys_close(fd);
 	return text;
 }
 

@@ -9,11 +9,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "runtime/base/clock.h"
 #include "runtime/base/door.h"
+#include "runtime/base/kernel.h"
 #include "runtime/base/log.h"
 #include "runtime/capture/copier.h"
 #include "runtime/capture/readback.h"
@@ -41,10 +41,10 @@ static void make_folders(const char *path)
 	for (char *p = part + 1; *p; p++)
 		if (*p == '/') {
 			*p = '\0';
-			syscall(SYS_mkdirat, AT_FDCWD, part, 0700);
+			tpck_sys_mkdirat(AT_FDCWD, part, 0700);
 			*p = '/';
 		}
-	syscall(SYS_mkdirat, AT_FDCWD, part, 0700);
+	tpck_sys_mkdirat(AT_FDCWD, part, 0700);
 }
 
 /* STORE/JOB of STORE/JOB/keep/ID. */
@@ -69,7 +69,7 @@ static void make_keep(void)
 	make_folders(job_folder);
 	folder = tpck_door_folder(engine->keep, KEEP_NAMES, TPCK_DOOR_MAKE);
 	if (folder >= 0)
-		syscall(SYS_close, folder);
+		tpck_sys_close(folder);
 }
 
 /* A new timeline: what was kept for an older one is of no use. */
@@ -81,10 +81,10 @@ static void clear_keep(void)
 
 	if (folder < 0)
 		return;
-	while ((got = syscall(SYS_getdents64, folder, buffer, sizeof buffer)) > 0)
+	while ((got = tpck_sys_getdents(folder, buffer, sizeof buffer)) > 0)
 		for (char *at = buffer; at < buffer + got; at += ((struct dirent64 *)at)->d_reclen)
-			syscall(SYS_unlinkat, folder, ((struct dirent64 *)at)->d_name, 0);
-	syscall(SYS_close, folder);
+			tpck_sys_unlinkat(folder, ((struct dirent64 *)at)->d_name, 0);
+	tpck_sys_close(folder);
 }
 
 void tpck_attach_own_keep(void)
@@ -96,10 +96,10 @@ void tpck_attach_own_keep(void)
 	job_folder_of(engine->keep, job_folder);
 	folder = tpck_door_open(AT_FDCWD, job_folder, 0);
 	/* Below a file there is nothing that could be another user's. */
-	if (folder == -EPERM && !syscall(SYS_newfstatat, AT_FDCWD, job_folder, &found, AT_SYMLINK_NOFOLLOW))
+	if (folder == -EPERM && !tpck_sys_fstatat(AT_FDCWD, job_folder, &found, AT_SYMLINK_NOFOLLOW))
 		engine->keep[0] = '\0';
 	if (folder >= 0)
-		syscall(SYS_close, folder);
+		tpck_sys_close(folder);
 }
 
 void tpck_attach_stashes(void)

@@ -10,11 +10,11 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "runtime/base/clock.h"
+#include "runtime/base/kernel.h"
 #include "runtime/base/log.h"
 #include "runtime/engine/engine_private.h"
 #include "runtime/engine/link.h"
@@ -179,7 +179,7 @@ int tpck_engine_id_await(uint64_t name, void *bytes, uint64_t limit_ns)
 			pause_ns = pause_ns < 16 * ID_ASK_NS ? 2 * pause_ns : pause_ns;
 			ask = now + pause_ns;
 		}
-		syscall(SYS_clock_nanosleep, CLOCK_MONOTONIC, 0, &(struct timespec){0, 1000000}, NULL);
+		tpck_sys_clock_nanosleep(CLOCK_MONOTONIC, 0, &(struct timespec){0, 1000000}, NULL);
 	}
 }
 

@@ -9,12 +9,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "runtime/base/clock.h"
 #include "runtime/base/digest.h"
 #include "runtime/base/identity_names.h"
+#include "runtime/base/kernel.h"
 #include "runtime/base/key.h"
 #include "runtime/base/layout.h"
 #include "runtime/base/log.h"
@@ -49,7 +49,7 @@ TPCK_AT_START void tpck_engine_mode_set(enum tpck_mode mode)
 	atomic_store(&tpck_engine_mode_now, mode);
 	/* Nobody waits for the begin. */
 	if (mode != TPCK_MODE_EARLY)
-		syscall(SYS_futex, &tpck_engine_mode_now, FUTEX_WAKE_PRIVATE, 0x7fffffff, NULL, NULL, 0);
+		tpck_sys_futex(&tpck_engine_mode_now, FUTEX_WAKE_PRIVATE, 0x7fffffff, NULL, NULL, 0);
 }
 
 void tpck_engine_reason(const char *format, ...)

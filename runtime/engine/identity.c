@@ -2,6 +2,7 @@
 /* Which program this is. */
 #include "config.h"
 
+#include "runtime/base/kernel.h"
 #include "runtime/engine/identity.h"
 
 #include <elf.h>
@@ -12,7 +13,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "runtime/base/digest.h"
@@ -137,16 +137,14 @@ static TPCK_AT_START int find_build_id(struct dl_phdr_info *info, size_t size, v
 
 static size_t read_file(const char *path, char *buffer, size_t size)
 {
-	int fd = (int)syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0);
-	size_t used = 0;
+	int fd = tpck_sys_openat(AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0);
 	ssize_t got;
 
 	if (fd < 0)
 		return 0;
-	while (used < size && (got = syscall(SYS_read, fd, buffer + used, size - used)) > 0)
-		used += (size_t)got;
-	syscall(SYS_close, fd);
-	return used;
+	got = tpck_sys_read_full(fd, buffer, size);
+	tpck_sys_close(fd);
+	return got > 0 ? (size_t)got : 0;
 }
 
 /* Digest of a script that an interpreter is to run: any argument that is a small regular file whose
@@ -292,7 +290,7 @@ TPCK_AT_START const char *tpck_identity_folder(void)
 	static bool known;
 
 	/* Not told by the text: a page that is read and then written costs twice. */
-	if (!known && syscall(SYS_getcwd, texts, PATH_BYTES) < 0)
+	if (!known && tpck_sys_getcwd(texts, PATH_BYTES) < 0)
 		texts[0] = '\0';
 	known = true;
 	return texts;
@@ -323,7 +321,7 @@ TPCK_AT_START int tpck_identity_job(const struct tpck_settings *settings, char j
 {
 	char *at = texts + strlen(tpck_identity_folder()) + 1;
 
-	if (syscall(SYS_readlink, "/proc/self/exe", at, PATH_BYTES - 1) < 0)
+	if (tpck_sys_readlink("/proc/self/exe", at, PATH_BYTES - 1) < 0)
 		return -errno;
 	executable = at;
 	make_job(settings, job);
@@ -346,7 +344,7 @@ TPCK_AT_START long tpck_identity_make(const char *job, uint32_t rank, uint32_t w
 	add_number(&text, "ranks", world);
 	add_line(&text, "executable", executable);
 	dl_iterate_phdr(find_build_id, build_id);
-	syscall(SYS_newfstatat, AT_FDCWD, executable, &found, 0);
+	tpck_sys_fstatat(AT_FDCWD, executable, &found, 0);
 	digest = tpck_text_in(value, sizeof value);
 	tpck_text_add(&digest, build_id);
 	tpck_text_add(&digest, "-");

@@ -2,6 +2,7 @@
 /* The link to the agent. */
 #include "config.h"
 
+#include "runtime/base/kernel.h"
 #include "runtime/engine/link.h"
 
 #include <errno.h>
@@ -15,7 +16,6 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "runtime/base/clock.h"
@@ -42,7 +42,7 @@ static int send_message(int fd, enum tpck_message_type type, const void *payload
 	struct iovec parts[2] = {{&head, sizeof head}, {(void *)(uintptr_t)payload, bytes}};
 	struct msghdr message = {.msg_iov = parts, .msg_iovlen = 2};
 
-	return sendmsg(fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT) < 0 ? -errno : 0;
+	return tpck_sys_sendmsg(fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT) < 0 ? -errno : 0;
 }
 
 /* Receives one message within limit_ms. Its type, 0 at the time limit, or -errno. */
@@ -61,7 +61,7 @@ static int receive(int fd, void *payload, size_t size, int limit_ms)
 		ready = poll(&wait, 1, (int)((until - now) / 1000000u + 1));
 	if (ready <= 0)
 		return ready < 0 && errno != EINTR ? -errno : 0;
-	got = recvmsg(fd, &message, MSG_DONTWAIT);
+	got = tpck_sys_recvmsg(fd, &message, MSG_DONTWAIT);
 	if (got <= 0)
 		return got < 0 ? -errno : -EPIPE;
 	if ((size_t)got < sizeof head || head.magic != TPCK_MESSAGE_MAGIC)
@@ -118,16 +118,16 @@ static int map_control(struct tpck_error *err)
 	int fd;
 
 	snprintf(path, sizeof path, "%s/control", session);
-	fd = (int)syscall(SYS_openat, AT_FDCWD, path, O_RDWR | O_CLOEXEC, 0);
+	fd = tpck_sys_openat(AT_FDCWD, path, O_RDWR | O_CLOEXEC, 0);
 	if (fd < 0)
 		return tpck_error_set(err, errno, "opening %s", path);
-	at = mmap(NULL, sizeof *page, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-	syscall(SYS_close, fd);
+	at = tpck_sys_mmap(NULL, sizeof *page, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	tpck_sys_close(fd);
 	if (at == MAP_FAILED)
 		return tpck_error_set(err, errno, "mapping %s", path);
 	page = at;
 	if (page->magic != TPCK_CONTROL_MAGIC || page->version != TPCK_WIRE_VERSION) {
-		munmap(at, sizeof *page);
+		tpck_sys_munmap(at, sizeof *page);
 		page = NULL;
 		return tpck_error_set(err, 0, "%s is of another version; agent and library must be of one installation", path);
 	}
@@ -153,9 +153,9 @@ int tpck_link_hello(const struct tpck_link_options *with, struct tpck_welcome *w
 			break;
 		/* The agent has ended without an answer, as one does that was told to: the next one gives it. Where mpirun starts agents there may be one more
 		 * in between, and one that is ending may listen for another moment. */
-		syscall(SYS_close, fd);
+		tpck_sys_close(fd);
 		if (again > 1)
-			syscall(SYS_clock_nanosleep, CLOCK_MONOTONIC, 0, &(struct timespec){0, AGAIN_NS}, NULL);
+			tpck_sys_clock_nanosleep(CLOCK_MONOTONIC, 0, &(struct timespec){0, AGAIN_NS}, NULL);
 	}
 	if (!result) {
 		generation = welcome->generation;
@@ -163,7 +163,7 @@ int tpck_link_hello(const struct tpck_link_options *with, struct tpck_welcome *w
 		result = map_control(err);
 	}
 	if (result) {
-		syscall(SYS_close, fd);
+		tpck_sys_close(fd);
 		return result;
 	}
 	page->pid = getpid();
@@ -186,7 +186,7 @@ bool tpck_link_lost(void)
 	long got;
 	char byte;
 
-	got = fd >= 0 ? syscall(SYS_recvfrom, fd, &byte, sizeof byte, MSG_PEEK | MSG_DONTWAIT, NULL, NULL) : 0;
+	got = fd >= 0 ? tpck_sys_recvfrom(fd, &byte, sizeof byte, MSG_PEEK | MSG_DONTWAIT, NULL, NULL) : 0;
 	if (got < 0 && (errno == EAGAIN || errno == EINTR))
 		got = 1;
 	errno = before;
@@ -202,10 +202,10 @@ static void reconnect(void)
 	static int complaints;
 
 	if (old >= 0)
-		syscall(SYS_close, old);
+		tpck_sys_close(old);
 	fd = tpck_reach(&who, &err);
 	if (fd >= 0 && say_hello(fd, TPCK_HELLO_ADOPT, &welcome, &err)) {
-		syscall(SYS_close, fd);
+		tpck_sys_close(fd);
 		fd = -1;
 	}
 	if (fd >= 0) {

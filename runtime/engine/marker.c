@@ -2,6 +2,7 @@
 /* Looking for markers without waiting for ever. */
 #include "config.h"
 
+#include "runtime/base/kernel.h"
 #include "runtime/engine/marker.h"
 
 #include <errno.h>
@@ -16,7 +17,6 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "runtime/base/clock.h"
@@ -56,10 +56,10 @@ static TPCK_AT_START enum tpck_marker is_in(const char *store, const char *job, 
 	char path[TPCK_SETTING_TEXT_MAX + 256];
 
 	tpck_marker_path(path, sizeof path, store, job, "programs", digest);
-	if (!syscall(SYS_faccessat, AT_FDCWD, path, F_OK))
+	if (!tpck_sys_faccessat(AT_FDCWD, path, F_OK))
 		return TPCK_MARKER_PRESENT;
 	names_path(path, sizeof path, store, job, names);
-	return syscall(SYS_faccessat, AT_FDCWD, path, F_OK) ? TPCK_MARKER_ABSENT : TPCK_MARKER_NAMES;
+	return tpck_sys_faccessat(AT_FDCWD, path, F_OK) ? TPCK_MARKER_ABSENT : TPCK_MARKER_NAMES;
 }
 
 enum place {
@@ -72,7 +72,7 @@ static TPCK_AT_START bool is_on_device(int at, const char *path, int flags, bool
 {
 	struct statx found = {0};
 
-	if (syscall(SYS_statx, at, path, flags | AT_STATX_DONT_SYNC, STATX_TYPE, &found))
+	if (tpck_sys_statx(at, path, flags | AT_STATX_DONT_SYNC, STATX_TYPE, &found))
 		return false;
 	*link = S_ISLNK(found.stx_mode);
 	return found.stx_dev_major != 0;
@@ -90,7 +90,7 @@ static TPCK_AT_START enum place place_of(const char *store)
 	for (;;) {
 		memcpy(part, store, known);
 		part[known] = '\0';
-		fd = (int)syscall(SYS_openat2, AT_FDCWD, known ? part : store[0] == '/' ? "/" : ".", &how, sizeof how);
+		fd = tpck_sys_openat2(AT_FDCWD, known ? part : store[0] == '/' ? "/" : ".", &how, sizeof how);
 		if (fd >= 0)
 			break;
 		if (errno == ENOENT)
@@ -103,7 +103,7 @@ static TPCK_AT_START enum place place_of(const char *store)
 			known--;
 	}
 	device = is_on_device(fd, "", AT_EMPTY_PATH, &link);
-	syscall(SYS_close, fd);
+	tpck_sys_close(fd);
 	while (device && store[known]) {
 		while (store[known] == '/')
 			known++;
@@ -158,13 +158,13 @@ static int look(void *argument)
 	const struct search *search = argument;
 	char folder[TPCK_SETTING_TEXT_MAX], kind[TPCK_TIER_KIND], found;
 
-	syscall(SYS_prctl, PR_SET_PDEATHSIG, SIGKILL);
+	tpck_sys_prctl(PR_SET_PDEATHSIG, SIGKILL);
 	/* Who reads what the program prints waits for its end, not for this one's. */
-	syscall(SYS_dup3, search->answers, 0, 0);
-	syscall(SYS_close_range, 1, ~0u, 0);
+	tpck_sys_dup3(search->answers, 0, 0);
+	tpck_sys_close_range(1, ~0u, 0);
 	for (unsigned t = next_of(search, 0); tpck_settings_tier(search->settings, t, kind, folder, sizeof folder); t = next_of(search, t + 1)) {
 		found = (char)is_in(folder, search->job, search->digest, search->names);
-		syscall(SYS_write, 0, &found, 1);
+		tpck_sys_write(0, &found, 1);
 	}
 	return 0;
 }
@@ -186,7 +186,7 @@ static enum tpck_marker hear(const struct search *search, int answers)
 		passed_ms = (double)(tpck_clock_monotonic_ns() - begun) / 1e6;
 		if (poll(&wait, 1, passed_ms < until_ms ? (int)(until_ms - passed_ms) + 1 : 0) > 0) {
 			/* At its end something has killed the child. */
-			if (syscall(SYS_read, answers, &found, 1) != 1)
+			if (tpck_sys_read(answers, &found, 1) != 1)
 				return TPCK_MARKER_UNKNOWN;
 			if (is_over(search, folder, (enum tpck_marker)found))
 				return TPCK_MARKER_PRESENT;
@@ -222,8 +222,8 @@ static void end_child(int child, bool ends)
 	long how = 0x80000000 /* __WCLONE */ | (ends ? 0 : 1 /* WNOHANG */);
 
 	if (!ends)
-		syscall(SYS_kill, child, SIGKILL);
-	for (int tries = 0; tries < 20 && syscall(SYS_wait4, child, NULL, how, NULL) == 0; tries++)
+		tpck_sys_kill(child, SIGKILL);
+	for (int tries = 0; tries < 20 && tpck_sys_wait4(child, NULL, how, NULL) == 0; tries++)
 		poll(NULL, 0, 1);
 }
 
@@ -234,7 +234,7 @@ static enum tpck_marker look_aside(struct search *search)
 	sigset_t all, before;
 	int ends[2], child;
 
-	if (syscall(SYS_pipe2, ends, O_CLOEXEC))
+	if (tpck_sys_pipe2(ends, O_CLOEXEC))
 		return look_here(search);
 	search->answers = ends[1];
 	sigfillset(&all);
@@ -242,9 +242,9 @@ static enum tpck_marker look_aside(struct search *search)
 	/* The child's end sends no signal. */
 	child = clone(look, stack + sizeof stack, CLONE_VM, search);
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
-	syscall(SYS_close, ends[1]);
+	tpck_sys_close(ends[1]);
 	marker = child < 0 ? look_here(search) : hear(search, ends[0]);
-	syscall(SYS_close, ends[0]);
+	tpck_sys_close(ends[0]);
 	if (marker == TPCK_MARKER_UNKNOWN)
 		setenv(VARIABLE, "1", 1);
 	if (child > 0)

@@ -3,12 +3,12 @@
  * first on its node waits for that before it looks whether it is to go on. */
 #include "config.h"
 
+#include "runtime/base/kernel.h"
 #include "runtime/engine/meet.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/syscall.h>
 #include <sys/utsname.h>
 #include <unistd.h>
 
@@ -57,5 +57,5 @@ void tpck_meet(const struct tpck_reach *how, const struct tpck_ranks *ranks)
 	rc = tpck_reach_ask(fd, TPCK_MSG_MEET, &meet, sizeof meet, TPCK_MSG_MET, ANSWER_MS);
 	if (rc)
 		tpck_log_info("the agent does not say what other nodes have");
-	syscall(SYS_close, fd);
+	tpck_sys_close(fd);
 }

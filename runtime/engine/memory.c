@@ -8,12 +8,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "runtime/base/asks.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/digest.h"
+#include "runtime/base/kernel.h"
 #include "runtime/base/layout.h"
 #include "runtime/base/log.h"
 #include "runtime/capture/copier.h"
@@ -94,7 +94,7 @@ void tpck_memory_order_end(struct tpck_thread *self)
 	pthread_mutex_unlock(&engine->allocation);
 	if (tpck_engine_mode() == TPCK_MODE_FORWARD) {
 		atomic_fetch_add(&engine->futex_turn, 1);
-		syscall(SYS_futex, &engine->futex_turn, FUTEX_WAKE_PRIVATE, 0x7fffffff, NULL, NULL, 0);
+		tpck_sys_futex(&engine->futex_turn, FUTEX_WAKE_PRIVATE, 0x7fffffff, NULL, NULL, 0);
 	}
 }
 

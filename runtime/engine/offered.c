@@ -2,6 +2,7 @@
 /* The image that is resumed from: mapped, verified, pinned. */
 #include "config.h"
 
+#include "runtime/base/kernel.h"
 #include "runtime/engine/offered.h"
 
 #include <errno.h>
@@ -15,7 +16,6 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "runtime/base/digest.h"
@@ -44,13 +44,13 @@ static uint64_t pinned; /* bytes of the data area */
 static void set_and_wake(_Atomic uint32_t *word, uint32_t value)
 {
 	atomic_store(word, value);
-	syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, 0x7fffffff, NULL, NULL, 0);
+	tpck_sys_futex(word, FUTEX_WAKE_PRIVATE, 0x7fffffff, NULL, NULL, 0);
 }
 
 static void wait_while(_Atomic uint32_t *word, uint32_t value)
 {
 	while (atomic_load(word) == value)
-		syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, value, NULL, NULL, 0);
+		tpck_sys_futex(word, FUTEX_WAIT_PRIVATE, value, NULL, NULL, 0);
 }
 
 static char *data(void)
@@ -109,7 +109,7 @@ static void *offered_main(void *unused)
 	wait_while(&stage, COPY);
 	for (uint64_t at = 0; at < pinned; at += PIECE_BYTES)
 		device->host_unregister(data() + at);
-	munmap(image, image_bytes);
+	tpck_sys_munmap(image, image_bytes);
 	return NULL;
 }
 
@@ -121,17 +121,17 @@ static int image_map(const char *session, uint64_t step)
 	int fd;
 
 	snprintf(path, sizeof path, "%s/resume.image", session);
-	fd = (int)syscall(SYS_openat, AT_FDCWD, path, O_RDWR | O_CLOEXEC, 0);
+	fd = tpck_sys_openat(AT_FDCWD, path, O_RDWR | O_CLOEXEC, 0);
 	if (fd < 0)
 		return -errno;
-	if (syscall(SYS_newfstatat, fd, "", &found, 0x1000 /* AT_EMPTY_PATH */) ||
+	if (tpck_sys_fstatat(fd, "", &found, AT_EMPTY_PATH) ||
 	    (uint64_t)found.st_size < TPCK_IMAGE_DATA_AT) {
-		syscall(SYS_close, fd);
+		tpck_sys_close(fd);
 		return -EBADMSG;
 	}
 	/* Writable, since drivers do not pin what is not; nothing is written. */
 	at = tpck_huge_map(fd, (size_t)found.st_size, PROT_READ | PROT_WRITE);
-	syscall(SYS_close, fd);
+	tpck_sys_close(fd);
 	if (at == MAP_FAILED)
 		return -ENOMEM;
 	image = at;

@@ -2,6 +2,7 @@
 /* The variables and the device that say where a rank is: recorded, and given back. */
 #include "config.h"
 
+#include "runtime/base/kernel.h"
 #include "runtime/engine/place.h"
 
 #include <dirent.h>
@@ -10,7 +11,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "runtime/base/layout.h"
@@ -119,17 +119,17 @@ void tpck_place_learn(const struct tpck_record *record)
 /* As the kernel module lists them; in a container, those that it was given. 0: it is not known. */
 static unsigned count_devices(void)
 {
-	int folder = (int)syscall(SYS_openat, AT_FDCWD, "/proc/driver/nvidia/gpus", O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
+	int folder = tpck_sys_openat(AT_FDCWD, "/proc/driver/nvidia/gpus", O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
 	char buffer[4096];
 	unsigned count = 0;
 	ssize_t got;
 
 	if (folder < 0)
 		return 0;
-	while ((got = syscall(SYS_getdents64, folder, buffer, sizeof buffer)) > 0)
+	while ((got = tpck_sys_getdents(folder, buffer, sizeof buffer)) > 0)
 		for (char *at = buffer; at < buffer + got; at += ((struct dirent64 *)at)->d_reclen)
 			count += ((struct dirent64 *)at)->d_name[0] != '.';
-	syscall(SYS_close, folder);
+	tpck_sys_close(folder);
 	return count;
 }
 

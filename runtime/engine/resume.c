@@ -10,12 +10,12 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "runtime/base/clock.h"
 #include "runtime/base/digest.h"
+#include "runtime/base/kernel.h"
 #include "runtime/base/log.h"
 #include "runtime/engine/engine_private.h"
 #include "runtime/engine/link.h"
@@ -93,7 +93,7 @@ static void decline(const char *why)
 	tpck_network_unlearn();
 	tpck_offered_close();
 	snprintf(path, sizeof path, "%s/resume.image", engine->welcome.session);
-	syscall(SYS_unlinkat, AT_FDCWD, path, 0);
+	tpck_sys_unlinkat(AT_FDCWD, path, 0);
 	engine->control->parent_generation = engine->control->resume_step = 0;
 	tpck_engine_mode_set(tpck_attach_fresh() ? TPCK_MODE_OFF : TPCK_MODE_LIVE);
 }
@@ -135,7 +135,7 @@ static void *ranks_main(void *unused)
 		/* Ranks that wait for one another in a call of their own do not come to where the link's thread begins. */
 		if (since)
 			tpck_link_seek();
-		syscall(SYS_clock_nanosleep, CLOCK_MONOTONIC, 0, &pause, NULL);
+		tpck_sys_clock_nanosleep(CLOCK_MONOTONIC, 0, &pause, NULL);
 	}
 	return NULL;
 }
@@ -178,7 +178,7 @@ void tpck_resume_begin(void)
 	meet_anew();
 	cut = (struct tpck_log_position){engine->welcome.log_sequence, engine->welcome.log_offset};
 	snprintf(scratch, sizeof scratch, "%s/forward", engine->welcome.session);
-	syscall(SYS_mkdirat, AT_FDCWD, scratch, 0700);
+	tpck_sys_mkdirat(AT_FDCWD, scratch, 0700);
 	tpck_attach_stashes();
 	if (engine->settings.record_full[0] == 'f')
 		tpck_stash_forgive();
@@ -268,7 +268,7 @@ static void begin_anew(const char *what, bool by_chance)
 						      message.again)));
 	/* Neither forward nor live is possible: a state that is mixed must not go on. The device calls were
 	 * never made, so the program would compute on nothing. DESIGN 6.6 names this one exception. */
-	syscall(SYS_exit_group, 125); /* not _exit(), which is a hook that would come here again */
+	tpck_sys_exit_group(125); /* not _exit(), which is a hook that would come here again */
 }
 
 void tpck_resume_diverged(const char *what)
@@ -352,7 +352,7 @@ static bool ranks_agree(bool *by_chance, char *why, size_t size)
 			tpck_link_send(TPCK_MSG_INJECTED, NULL, 0);
 			say = tpck_clock_monotonic_ns() + SAY_NS;
 		}
-		syscall(SYS_clock_nanosleep, CLOCK_MONOTONIC, 0, &pause, NULL);
+		tpck_sys_clock_nanosleep(CLOCK_MONOTONIC, 0, &pause, NULL);
 	}
 	if (go == TPCK_GO_LIVE)
 		return true;
@@ -476,7 +476,7 @@ void tpck_resume_at_boundary(struct tpck_thread *self)
 			tpck_resume_missed(what);
 			break;
 		}
-		syscall(SYS_futex, &tpck_engine_mode_now, FUTEX_WAIT_PRIVATE, TPCK_MODE_FORWARD, &pause, NULL, 0);
+		tpck_sys_futex(&tpck_engine_mode_now, FUTEX_WAIT_PRIVATE, TPCK_MODE_FORWARD, &pause, NULL, 0);
 	}
 	self->expected = NULL;
 	self->not_ready = 0;
@@ -565,6 +565,6 @@ void tpck_resume_turn(struct tpck_thread *self)
 			tpck_resume_missed("threads allocate memory in another order than in the first run");
 			break;
 		}
-		syscall(SYS_futex, &engine->futex_turn, FUTEX_WAIT_PRIVATE, turn, &pause, NULL, 0);
+		tpck_sys_futex(&engine->futex_turn, FUTEX_WAIT_PRIVATE, turn, &pause, NULL, 0);
 	}
 }

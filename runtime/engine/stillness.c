@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "runtime/base/clock.h"
+#include "runtime/base/kernel.h"
 #include "runtime/base/log.h"
 #include "runtime/engine/engine_private.h"
 #include "runtime/network/network.h"
@@ -72,10 +73,10 @@ static bool is_in(const struct tpck_thread *thread, long *call, long *first)
 	int fd;
 
 	snprintf(path, sizeof path, "/proc/self/task/%d/syscall", thread->tid);
-	fd = (int)syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0);
+	fd = tpck_sys_openat(AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0);
 	if (fd >= 0) {
-		got = syscall(SYS_read, fd, text, sizeof text - 1);
-		syscall(SYS_close, fd);
+		got = tpck_sys_read(fd, text, sizeof text - 1);
+		tpck_sys_close(fd);
 	}
 	if (got <= 0)
 		return false;

@@ -13,6 +13,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "runtime/base/kernel.h"
 #include "runtime/files/files_private.h"
 #include "runtime/wire/reach.h"
 
@@ -80,7 +81,7 @@ static TPCK_FILES_SLOW bool stat_plainly(int folder, const char *path, struct st
 	if (flags & AT_SYMLINK_NOFOLLOW || !path || !*path ||
 	    tpck_files_look(folder, path, false, &pending) != TPCK_SEEN_REAL)
 		return false;
-	*result = (int)syscall(SYS_newfstatat, folder, path, found, flags | AT_SYMLINK_NOFOLLOW);
+	*result = tpck_sys_fstatat(folder, path, found, flags | AT_SYMLINK_NOFOLLOW);
 	return *result || !S_ISLNK(found->st_mode);
 }
 
@@ -91,36 +92,36 @@ static TPCK_FILES_SLOW int seen_stat(int folder, const char *path, struct stat *
 	tpck_files_stays(folder, path, !(flags & AT_SYMLINK_NOFOLLOW));
 	if (!tpck_files_idle() && stat_plainly(folder, path, found, flags, &plain))
 		return plain;
-	ON_BYTES(folder, path, !(flags & AT_SYMLINK_NOFOLLOW), false, syscall(SYS_newfstatat, AT_FDCWD, pending.path, found, 0));
-	return (int)syscall(SYS_newfstatat, folder, path, found, flags);
+	ON_BYTES(folder, path, !(flags & AT_SYMLINK_NOFOLLOW), false, tpck_sys_fstatat(AT_FDCWD, pending.path, found, 0));
+	return tpck_sys_fstatat(folder, path, found, flags);
 }
 
 int tpck_files_stat(int folder, const char *path, struct stat *found, int flags)
 {
-	return tpck_files_idle() ? (int)syscall(SYS_newfstatat, folder, path, found, flags) : tpck_files_verdict(seen_stat(folder, path, found, flags), folder, path);
+	return tpck_files_idle() ? tpck_sys_fstatat(folder, path, found, flags) : tpck_files_verdict(seen_stat(folder, path, found, flags), folder, path);
 }
 
 static TPCK_FILES_SLOW int seen_statx(int folder, const char *path, int flags, unsigned mask, struct statx *found)
 {
 	tpck_files_stays(folder, path, !(flags & AT_SYMLINK_NOFOLLOW));
-	ON_BYTES(folder, path, !(flags & AT_SYMLINK_NOFOLLOW), false, syscall(SYS_statx, AT_FDCWD, pending.path, flags, mask, found));
-	return (int)syscall(SYS_statx, folder, path, flags, mask, found);
+	ON_BYTES(folder, path, !(flags & AT_SYMLINK_NOFOLLOW), false, tpck_sys_statx(AT_FDCWD, pending.path, flags, mask, found));
+	return tpck_sys_statx(folder, path, flags, mask, found);
 }
 
 int tpck_files_statx(int folder, const char *path, int flags, unsigned mask, struct statx *found)
 {
-	return tpck_files_idle() ? (int)syscall(SYS_statx, folder, path, flags, mask, found) : tpck_files_verdict(seen_statx(folder, path, flags, mask, found), folder, path);
+	return tpck_files_idle() ? tpck_sys_statx(folder, path, flags, mask, found) : tpck_files_verdict(seen_statx(folder, path, flags, mask, found), folder, path);
 }
 
 static int real_access(int folder, const char *path, int mode, int flags)
 {
-	return flags ? (int)syscall(439 /* faccessat2 */, folder, path, mode, flags)
-		     : (int)syscall(SYS_faccessat, folder, path, mode);
+	return flags ? tpck_sys_faccessat2(folder, path, mode, flags)
+		     : tpck_sys_faccessat(folder, path, mode);
 }
 
 static TPCK_FILES_SLOW int seen_access(int folder, const char *path, int mode, int flags)
 {
-	ON_BYTES(folder, path, !(flags & AT_SYMLINK_NOFOLLOW), false, syscall(SYS_faccessat, AT_FDCWD, pending.path, mode));
+	ON_BYTES(folder, path, !(flags & AT_SYMLINK_NOFOLLOW), false, tpck_sys_faccessat(AT_FDCWD, pending.path, mode));
 	return real_access(folder, path, mode, flags);
 }
 
@@ -131,13 +132,13 @@ int tpck_files_access(int folder, const char *path, int mode, int flags)
 
 static TPCK_FILES_SLOW int seen_truncate(const char *path, off_t bytes)
 {
-	ON_BYTES(AT_FDCWD, path, true, true, syscall(SYS_truncate, pending.path, bytes));
-	return (int)syscall(SYS_truncate, path, bytes);
+	ON_BYTES(AT_FDCWD, path, true, true, tpck_sys_truncate(pending.path, bytes));
+	return tpck_sys_truncate(path, bytes);
 }
 
 int tpck_files_truncate(const char *path, off_t bytes)
 {
-	return tpck_files_idle() || bytes < 0 ? (int)syscall(SYS_truncate, path, bytes) : tpck_files_verdict(seen_truncate(path, bytes), AT_FDCWD, path);
+	return tpck_files_idle() || bytes < 0 ? tpck_sys_truncate(path, bytes) : tpck_files_verdict(seen_truncate(path, bytes), AT_FDCWD, path);
 }
 
 static TPCK_FILES_SLOW bool is_pending(int folder, const char *path, bool follow)
@@ -156,24 +157,24 @@ static TPCK_FILES_SLOW int seen_chmod(int folder, const char *path, mode_t mode)
 		(void)tpck_files_settle_at(folder, path);
 		errno = saved;
 	}
-	ON_BYTES(folder, path, true, true, syscall(SYS_fchmodat, AT_FDCWD, pending.path, mode));
-	return (int)syscall(SYS_fchmodat, folder, path, mode);
+	ON_BYTES(folder, path, true, true, tpck_sys_fchmodat(AT_FDCWD, pending.path, mode));
+	return tpck_sys_fchmodat(folder, path, mode);
 }
 
 int tpck_files_chmod(int folder, const char *path, mode_t mode)
 {
-	return tpck_files_idle() ? (int)syscall(SYS_fchmodat, folder, path, mode) : tpck_files_verdict(seen_chmod(folder, path, mode), folder, path);
+	return tpck_files_idle() ? tpck_sys_fchmodat(folder, path, mode) : tpck_files_verdict(seen_chmod(folder, path, mode), folder, path);
 }
 
 static TPCK_FILES_SLOW int seen_times(int folder, const char *path, const struct timespec times[2], int flags)
 {
-	ON_BYTES(folder, path, !(flags & AT_SYMLINK_NOFOLLOW), true, syscall(SYS_utimensat, AT_FDCWD, pending.path, times, 0));
-	return (int)syscall(SYS_utimensat, folder, path, times, flags);
+	ON_BYTES(folder, path, !(flags & AT_SYMLINK_NOFOLLOW), true, tpck_sys_utimensat(AT_FDCWD, pending.path, times, 0));
+	return tpck_sys_utimensat(folder, path, times, flags);
 }
 
 int tpck_files_times(int folder, const char *path, const struct timespec times[2], int flags)
 {
-	return tpck_files_idle() ? (int)syscall(SYS_utimensat, folder, path, times, flags) : tpck_files_verdict(seen_times(folder, path, times, flags), folder, path);
+	return tpck_files_idle() ? tpck_sys_utimensat(folder, path, times, flags) : tpck_files_verdict(seen_times(folder, path, times, flags), folder, path);
 }
 
 static TPCK_FILES_SLOW ssize_t seen_readlink(int folder, const char *path, char *target, size_t size)
@@ -188,12 +189,12 @@ static TPCK_FILES_SLOW ssize_t seen_readlink(int folder, const char *path, char 
 		errno = pending.kind == TPCK_VIEW_REMOVED ? ENOENT : EINVAL;
 		return -1;
 	}
-	return syscall(SYS_readlinkat, folder, path, target, size);
+	return tpck_sys_readlinkat(folder, path, target, size);
 }
 
 ssize_t tpck_files_readlink(int folder, const char *path, char *target, size_t size)
 {
-	return tpck_files_idle() ? syscall(SYS_readlinkat, folder, path, target, size) : tpck_files_verdict((int)seen_readlink(folder, path, target, size), folder, path);
+	return tpck_files_idle() ? tpck_sys_readlinkat(folder, path, target, size) : tpck_files_verdict((int)seen_readlink(folder, path, target, size), folder, path);
 }
 
 static TPCK_FILES_SLOW const char *seen_place(int folder, const char *path, bool follow, bool changes, char *buffer)
@@ -318,14 +319,14 @@ int tpck_files_mkdir(int folder, const char *path, mode_t mode)
 {
 	if (!tpck_files_idle() && taken(folder, path))
 		return -1;
-	return tpck_files_verdict((int)syscall(SYS_mkdirat, folder, path, mode), folder, path);
+	return tpck_files_verdict(tpck_sys_mkdirat(folder, path, mode), folder, path);
 }
 
 int tpck_files_mknod(int folder, const char *path, mode_t mode, dev_t device)
 {
 	if (!tpck_files_idle() && taken(folder, path))
 		return -1;
-	return tpck_files_verdict((int)syscall(SYS_mknodat, folder, path, mode, (unsigned)device), folder, path);
+	return tpck_files_verdict(tpck_sys_mknodat(folder, path, mode, (unsigned)device), folder, path);
 }
 
 int tpck_files_bind(int fd, const void *address, unsigned bytes, const char *path)
@@ -333,13 +334,13 @@ int tpck_files_bind(int fd, const void *address, unsigned bytes, const char *pat
 	int domain = 0, saved = errno;
 	unsigned size = sizeof domain;
 
-	if (!tpck_files_idle() && !syscall(SYS_getsockopt, fd, SOL_SOCKET, SO_DOMAIN, &domain, &size) && domain == AF_UNIX &&
+	if (!tpck_files_idle() && !tpck_sys_getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &size) && domain == AF_UNIX &&
 	    taken(AT_FDCWD, path)) {
 		errno = EADDRINUSE;
 		return -1;
 	}
 	errno = saved;
-	return tpck_files_verdict((int)syscall(SYS_bind, fd, address, bytes), AT_FDCWD, path);
+	return tpck_files_verdict(tpck_sys_bind(fd, address, bytes), AT_FDCWD, path);
 }
 
 int tpck_files_connects(int fd, const char *path)
@@ -349,7 +350,7 @@ int tpck_files_connects(int fd, const char *path)
 	struct tpck_pending pending;
 	enum tpck_seen seen = TPCK_SEEN_REAL;
 
-	if (!tpck_files_idle() && !syscall(SYS_getsockopt, fd, SOL_SOCKET, SO_DOMAIN, &domain, &size) && domain == AF_UNIX)
+	if (!tpck_files_idle() && !tpck_sys_getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &size) && domain == AF_UNIX)
 		seen = tpck_files_look(AT_FDCWD, path, true, &pending);
 	if (seen == TPCK_SEEN_REAL) {
 		errno = saved;
@@ -367,7 +368,7 @@ static bool own_name(int fd, char *path)
 	ssize_t got;
 
 	snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
-	got = syscall(SYS_readlink, link, path, TPCK_FILES_PATH - 1);
+	got = tpck_sys_readlink(link, path, TPCK_FILES_PATH - 1);
 	if (got > 0)
 		path[got] = '\0';
 	return got > 0 && *path == '/';
@@ -380,11 +381,11 @@ TPCK_FILES_SLOW bool tpck_files_folder_of(int folder, const char *path, struct s
 
 	if (!tpck_files_split(path, absolute, name))
 		return false;
-	fd = tpck_reach_high((int)syscall(SYS_openat, folder, absolute, O_PATH | O_DIRECTORY | O_CLOEXEC, 0));
+	fd = tpck_reach_high(tpck_sys_openat(folder, absolute, O_PATH | O_DIRECTORY | O_CLOEXEC, 0));
 	if (fd < 0)
 		return false;
-	good = own_name(fd, absolute) && !syscall(SYS_newfstatat, fd, "", found, AT_EMPTY_PATH);
-	syscall(SYS_close, fd);
+	good = own_name(fd, absolute) && !tpck_sys_fstatat(fd, "", found, AT_EMPTY_PATH);
+	tpck_sys_close(fd);
 	return good;
 }
 
@@ -418,10 +419,10 @@ static bool remove_later(struct tpck_view *view, const struct stat *parent, cons
 
 bool tpck_files_may(const char *path, int mode)
 {
-	int result = (int)syscall(439 /* faccessat2 */, AT_FDCWD, path, mode, AT_EACCESS);
+	int result = tpck_sys_faccessat2(AT_FDCWD, path, mode, AT_EACCESS);
 
 	if (result && errno == ENOSYS)
-		result = (int)syscall(SYS_faccessat, AT_FDCWD, path, mode);
+		result = tpck_sys_faccessat(AT_FDCWD, path, mode);
 	return !result;
 }
 
@@ -462,8 +463,8 @@ static struct tpck_view_entry *add_linked(struct tpck_view *view, const struct s
 
 static int real_rename(int from_folder, const char *from, int to_folder, const char *to, unsigned flags)
 {
-	return flags ? (int)syscall(SYS_renameat2, from_folder, from, to_folder, to, flags)
-		     : (int)syscall(SYS_renameat, from_folder, from, to_folder, to);
+	return flags ? tpck_sys_renameat2(from_folder, from, to_folder, to, flags)
+		     : tpck_sys_renameat(from_folder, from, to_folder, to);
 }
 
 /* The part is the file itself, by one more name: it gets the new one in its turn, whole, and what it is called now goes
@@ -482,14 +483,14 @@ static TPCK_FILES_SLOW int link_later(int from_folder, const char *from, int to_
 	bool exists, made;
 
 	/* What is not there is so at once; a renaming has more to say. */
-	if (syscall(SYS_newfstatat, from_folder, from, &file, look))
+	if (tpck_sys_fstatat(from_folder, from, &file, look))
 		return renames ? real_rename(from_folder, from, to_folder, to, replaces ? 0 : RENAME_NOREPLACE) : -1;
 	if (!S_ISREG(file.st_mode) ||
 	    !tpck_files_folder_of(to_folder, to, &to_parent, to_path, &to_name) || file.st_dev != to_parent.st_dev ||
 	    tpck_rules_excepted(tpck_files_settings, to_path) || !may_change(to_path) ||
 	    (wanted == TPCK_WANTED_UNSURE && tpck_files_in_place_in(&to_parent)))
 		return -2;
-	exists = !syscall(SYS_newfstatat, to_folder, to, &there, AT_SYMLINK_NOFOLLOW);
+	exists = !tpck_sys_fstatat(to_folder, to, &there, AT_SYMLINK_NOFOLLOW);
 	if (exists && (S_ISDIR(there.st_mode) || there.st_ino == file.st_ino || to_parent.st_mode & S_ISVTX))
 		return -2;
 	if (renames && (!tpck_files_folder_of(from_folder, from, &from_parent, from_path, &from_name) || from_parent.st_mode & S_ISVTX ||
@@ -507,7 +508,7 @@ static TPCK_FILES_SLOW int link_later(int from_folder, const char *from, int to_
 	entry->there = tpck_view_there_of(exists ? &there : NULL);
 	tpck_view_bytes(view, entry, tpck_files_folder, part, sizeof part);
 	tpck_view_unlock(view);
-	made = !syscall(SYS_linkat, from_folder, from, AT_FDCWD, part, flags);
+	made = !tpck_sys_linkat(from_folder, from, AT_FDCWD, part, flags);
 	if (!tpck_view_lock(view))
 		return -2;
 	entry = tpck_view_by_serial(view, index, serial);
@@ -532,7 +533,7 @@ static TPCK_FILES_SLOW bool unnamed(int folder, const char *path, int flags)
 	struct stat found;
 
 	return path && (flags & AT_EMPTY_PATH || (flags & AT_SYMLINK_FOLLOW && strncmp(path, "/proc/", 6) == 0)) &&
-	       !syscall(SYS_newfstatat, folder, path, &found, flags & AT_EMPTY_PATH) && S_ISREG(found.st_mode) && !found.st_nlink;
+	       !tpck_sys_fstatat(folder, path, &found, flags & AT_EMPTY_PATH) && S_ISREG(found.st_mode) && !found.st_nlink;
 }
 
 /* A file that is still being written is to get one more name: it goes on in the inode that it will have at its path, of which another name can be. */
@@ -566,7 +567,7 @@ static TPCK_FILES_SLOW int seen_link(int from_folder, const char *from, int to_f
 
 		/* The kernel asks for what is linked before it looks at the new name. */
 		if (flags & ~(AT_EMPTY_PATH | AT_SYMLINK_FOLLOW))
-			return (int)syscall(SYS_linkat, from_folder, from, to_folder, to, flags);
+			return tpck_sys_linkat(from_folder, from, to_folder, to, flags);
 		if (tpck_files_stat(from_folder, from, &found, look))
 			return -1;
 		if (look_at_name(to_folder, to, &pending) == TPCK_SEEN_PENDING) {
@@ -595,13 +596,13 @@ static TPCK_FILES_SLOW int seen_link(int from_folder, const char *from, int to_f
 		from = pending.path;
 	}
 	errno = saved;
-	return tpck_files_verdict((int)syscall(SYS_linkat, from_folder, from, to_folder, to, flags), to_folder, to);
+	return tpck_files_verdict(tpck_sys_linkat(from_folder, from, to_folder, to, flags), to_folder, to);
 }
 
 int tpck_files_link(int from_folder, const char *from, int to_folder, const char *to, int flags)
 {
 	if (tpck_files_idle() && !(flags & (AT_EMPTY_PATH | AT_SYMLINK_FOLLOW) && tpck_files_may_take() && unnamed(from_folder, from, flags)))
-		return (int)syscall(SYS_linkat, from_folder, from, to_folder, to, flags);
+		return tpck_sys_linkat(from_folder, from, to_folder, to, flags);
 	return seen_link(from_folder, from, to_folder, to, flags);
 }
 
@@ -641,14 +642,14 @@ static TPCK_FILES_SLOW bool leads_to_owed(int folder, const char *path, const ch
 	if ((size_t)snprintf(at, sizeof at, "%.*s%s", slash ? (int)(slash - path) + 1 : 0, path, target) >= sizeof at ||
 	    tpck_files_look(folder, at, true, &pending) != TPCK_SEEN_REAL)
 		return true;
-	fd = tpck_reach_high((int)syscall(SYS_openat, folder, at, O_PATH | O_DIRECTORY | O_CLOEXEC, 0));
+	fd = tpck_reach_high(tpck_sys_openat(folder, at, O_PATH | O_DIRECTORY | O_CLOEXEC, 0));
 	if (fd < 0)
 		return false;
-	owed = !own_name(fd, at) || syscall(SYS_newfstatat, fd, "", &found, AT_EMPTY_PATH) || !(view = tpck_files_lock()) ||
+	owed = !own_name(fd, at) || tpck_sys_fstatat(fd, "", &found, AT_EMPTY_PATH) || !(view = tpck_files_lock()) ||
 	       owed_below(view, &found, at);
 	if (view)
 		tpck_view_unlock(view);
-	syscall(SYS_close, fd);
+	tpck_sys_close(fd);
 	return owed;
 }
 
@@ -664,13 +665,13 @@ static TPCK_FILES_SLOW int seen_symlink(const char *target, int folder, const ch
 		return -1;
 	}
 	errno = saved;
-	return (int)syscall(SYS_symlinkat, target, folder, path);
+	return tpck_sys_symlinkat(target, folder, path);
 }
 
 int tpck_files_symlink(const char *target, int folder, const char *path)
 {
 	/* A link to "" is refused before anything is looked at. */
-	return tpck_files_idle() || !*target ? (int)syscall(SYS_symlinkat, target, folder, path) : tpck_files_verdict(seen_symlink(target, folder, path), folder, path);
+	return tpck_files_idle() || !*target ? tpck_sys_symlinkat(target, folder, path) : tpck_files_verdict(seen_symlink(target, folder, path), folder, path);
 }
 
 /* ---- names that go ---------------------------------------------------------------------------------- */
@@ -693,7 +694,7 @@ static TPCK_FILES_SLOW int unlink_pending(int folder, const char *path)
 	for (;;) {
 		struct tpck_view_entry *entry;
 
-		exists = !syscall(SYS_newfstatat, folder, path, &there, AT_SYMLINK_NOFOLLOW);
+		exists = !tpck_sys_fstatat(folder, path, &there, AT_SYMLINK_NOFOLLOW);
 		/* What cannot be removed says so at once; another user's in a sticky folder is the kernel's to judge. */
 		if (exists && (S_ISDIR(there.st_mode) || guarded(&parent, &there) || !mine))
 			return -2;
@@ -748,7 +749,7 @@ static TPCK_FILES_SLOW bool holds_pending(int folder, const char *path, bool *ow
 	uint32_t left;
 
 	*owed = false;
-	if (!path || syscall(SYS_newfstatat, folder, path, &found, AT_SYMLINK_NOFOLLOW) || !S_ISDIR(found.st_mode) ||
+	if (!path || tpck_sys_fstatat(folder, path, &found, AT_SYMLINK_NOFOLLOW) || !S_ISDIR(found.st_mode) ||
 	    !(view = tpck_files_lock()))
 		return false;
 	left = view->used;
@@ -795,11 +796,11 @@ static TPCK_FILES_SLOW bool clear_copies(int folder, const char *path)
 	struct tpck_view *view = NULL;
 	bool others = false;
 	long got;
-	int fd = tpck_reach_high((int)syscall(SYS_openat, folder, path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0));
+	int fd = tpck_reach_high(tpck_sys_openat(folder, path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0));
 
 	if (fd < 0)
 		return false;
-	while (!others && (got = syscall(SYS_getdents64, fd, buffer, sizeof buffer)) > 0)
+	while (!others && (got = tpck_sys_getdents(fd, buffer, sizeof buffer)) > 0)
 		for (long at = 0; at < got && !others;) {
 			const struct dirent64 *entry = (const void *)(buffer + at);
 			const char *name = entry->d_name;
@@ -815,9 +816,9 @@ static TPCK_FILES_SLOW bool clear_copies(int folder, const char *path)
 			others = in_view(view, name);
 			tpck_view_unlock(view);
 			if (!others)
-				syscall(SYS_unlinkat, fd, name, 0);
+				tpck_sys_unlinkat(fd, name, 0);
 		}
-	syscall(SYS_close, fd);
+	tpck_sys_close(fd);
 	return !others;
 }
 
@@ -832,7 +833,7 @@ static TPCK_FILES_SLOW int seen_unlink(int folder, const char *path, int flags)
 
 		/* A folder is not removed by this name of it. */
 		if (path && strcmp(name ? name + 1 : path, ".") == 0)
-			return (int)syscall(SYS_unlinkat, folder, path, flags);
+			return tpck_sys_unlinkat(folder, path, flags);
 		if (path && !tpck_files_idle() && tpck_files_look(folder, path, false, &pending) != TPCK_SEEN_REAL) {
 			errno = pending.kind == TPCK_VIEW_REMOVED ? ENOENT : ENOTDIR;
 			return -1;
@@ -846,13 +847,13 @@ static TPCK_FILES_SLOW int seen_unlink(int folder, const char *path, int flags)
 			(void)tpck_files_settle_at(folder, path);
 		errno = saved;
 		/* Names in it may be about to go. */
-		result = (int)syscall(SYS_unlinkat, folder, path, flags);
+		result = tpck_sys_unlinkat(folder, path, flags);
 		if (result && (errno == ENOTEMPTY || errno == EEXIST) && tpck_files_settle_at(folder, path))
-			result = (int)syscall(SYS_unlinkat, folder, path, flags);
+			result = tpck_sys_unlinkat(folder, path, flags);
 		for (int tries = 0; result && errno == ENOTEMPTY && tries < TRIES && clear_copies(folder, path); tries++) {
 			if (tries)
 				tpck_files_breathe();
-			result = (int)syscall(SYS_unlinkat, folder, path, flags);
+			result = tpck_sys_unlinkat(folder, path, flags);
 		}
 		if (!result)
 			errno = saved;
@@ -862,14 +863,14 @@ static TPCK_FILES_SLOW int seen_unlink(int folder, const char *path, int flags)
 	if (result == -1)
 		return -1;
 	errno = saved;
-	return result == 0 ? 0 : (int)syscall(SYS_unlinkat, folder, path, flags);
+	return result == 0 ? 0 : tpck_sys_unlinkat(folder, path, flags);
 }
 
 int tpck_files_unlink(int folder, const char *path, int flags)
 {
 	if (!atomic_load_explicit(&tpck_files_view, memory_order_acquire) || (!(flags & AT_REMOVEDIR) && tpck_files_idle()) ||
 	    flags & ~AT_REMOVEDIR)
-		return (int)syscall(SYS_unlinkat, folder, path, flags);
+		return tpck_sys_unlinkat(folder, path, flags);
 	return tpck_files_verdict(seen_unlink(folder, path, flags), folder, path);
 }
 
@@ -898,7 +899,7 @@ static TPCK_FILES_SLOW int rename_pending(int from_folder, const char *from, int
 		errno = flags && !tpck_files_stat(to_folder, to, &there, AT_SYMLINK_NOFOLLOW) ? EEXIST : refusal;
 		return -1;
 	}
-	if (!syscall(SYS_newfstatat, to_folder, to, &there, AT_SYMLINK_NOFOLLOW)) {
+	if (!tpck_sys_fstatat(to_folder, to, &there, AT_SYMLINK_NOFOLLOW)) {
 		if (S_ISDIR(there.st_mode)) {
 			errno = flags ? EEXIST : EISDIR;
 			return -1;
@@ -910,7 +911,7 @@ static TPCK_FILES_SLOW int rename_pending(int from_folder, const char *from, int
 		}
 		replaced = tpck_view_there_of(&there);
 	}
-	left = !syscall(SYS_newfstatat, from_folder, from, &there, AT_SYMLINK_NOFOLLOW);
+	left = !tpck_sys_fstatat(from_folder, from, &there, AT_SYMLINK_NOFOLLOW);
 	view = tpck_files_lock();
 	if (!view)
 		return -2;
@@ -964,7 +965,7 @@ static TPCK_FILES_SLOW void folder_moved(const char *from, const char *to, bool 
 
 static int open_folder(int folder, const char *path)
 {
-	return tpck_reach_high((int)syscall(SYS_openat, folder, path, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0));
+	return tpck_reach_high(tpck_sys_openat(folder, path, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0));
 }
 
 /* One that may be a folder with files in it that are being written. */
@@ -987,7 +988,7 @@ TPCK_FILES_SLOW int tpck_files_rename_real(int from_folder, const char *from, in
 	saved = errno;
 	if (!result && *before && own_name(fd, after))
 		folder_moved(before, after, flags & RENAME_EXCHANGE);
-	syscall(SYS_close, fd);
+	tpck_sys_close(fd);
 	errno = saved;
 	return result;
 }
@@ -1040,7 +1041,7 @@ static TPCK_FILES_SLOW bool refuses_name(int folder, const char *path, unsigned 
 		;
 	/* What it is to lie in is judged first. */
 	text[name] = '\0';
-	if (name && syscall(SYS_newfstatat, folder, text, &found, 0))
+	if (name && tpck_sys_fstatat(folder, text, &found, 0))
 		return false;
 	if (length - name > NAME_MAX)
 		errno = ENAMETOOLONG;
@@ -1064,10 +1065,10 @@ static TPCK_FILES_SLOW int may_rename(int from_folder, const char *from, int to_
 	at = look_at_name(to_folder, to, &pending);
 	if (seen == TPCK_SEEN_PENDING && !(flags & RENAME_EXCHANGE) && refuses_name(to_folder, to, flags, at == TPCK_SEEN_PENDING))
 		return -1;
-	if (!flags && seen == TPCK_SEEN_REAL && !syscall(SYS_newfstatat, from_folder, from, &found, AT_SYMLINK_NOFOLLOW) && S_ISDIR(found.st_mode)) {
+	if (!flags && seen == TPCK_SEEN_REAL && !tpck_sys_fstatat(from_folder, from, &found, AT_SYMLINK_NOFOLLOW) && S_ISDIR(found.st_mode)) {
 		if (at == TPCK_SEEN_PENDING)
 			return said(ENOTDIR);
-		if (!syscall(SYS_newfstatat, to_folder, to, &there, AT_SYMLINK_NOFOLLOW) && there.st_ino != found.st_ino && !is_dots(to) &&
+		if (!tpck_sys_fstatat(to_folder, to, &there, AT_SYMLINK_NOFOLLOW) && there.st_ino != found.st_ino && !is_dots(to) &&
 		    holds_pending(to_folder, to, &owed))
 			return said(ENOTEMPTY);
 	}

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "runtime/base/clock.h"
+#include "runtime/base/kernel.h"
 #include "runtime/base/layout.h"
 #include "runtime/base/log.h"
 #include "runtime/base/readable.h"
@@ -56,7 +57,7 @@ static uint64_t inode_of(int fd)
 	struct statx found;
 	uint64_t inode = 0;
 
-	if (!syscall(SYS_statx, fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_INO, &found))
+	if (!tpck_sys_statx(fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_INO, &found))
 		inode = (found.stx_ino ^ (uint64_t)found.stx_dev_major << 52 ^ (uint64_t)found.stx_dev_minor << 32) | 1ull << 63;
 	else if (errno == EBADF)
 		inode = UINT64_MAX;
@@ -82,7 +83,7 @@ bool tpck_files_writes(int fd, uint32_t index, uint64_t serial, uint64_t limit)
 	if (fd < 0 || fd >= TPCK_FILES_DESCRIPTORS)
 		return false;
 	if (!process)
-		process = (int32_t)syscall(SYS_getpid);
+		process = tpck_sys_getpid();
 	set(fd, tpck_files_pack(index, serial), limit);
 	return true;
 }
@@ -92,7 +93,7 @@ void tpck_files_past(int fd)
 	if (fd < 0 || fd >= TPCK_FILES_DESCRIPTORS)
 		return;
 	if (!process)
-		process = (int32_t)syscall(SYS_getpid);
+		process = tpck_sys_getpid();
 	set(fd, PAST, UINT64_MAX);
 }
 
@@ -106,7 +107,7 @@ static inline uint64_t what_of(int fd)
 /* A child that shares this memory and not the descriptors (vfork, clone) closes what is its own. */
 static bool own(void)
 {
-	return (int32_t)syscall(SYS_getpid) == process;
+	return tpck_sys_getpid() == process;
 }
 
 uint64_t tpck_files_what(int fd)
@@ -226,7 +227,7 @@ static void whole_now(struct tpck_view *view, struct tpck_view_entry *entry, int
 
 	if (bytes < 0) {
 		tpck_view_bytes(view, entry, tpck_files_folder, path, sizeof path);
-		if (!syscall(SYS_newfstatat, AT_FDCWD, path, &found, AT_SYMLINK_NOFOLLOW))
+		if (!tpck_sys_fstatat(AT_FDCWD, path, &found, AT_SYMLINK_NOFOLLOW))
 			bytes = found.st_size;
 	}
 	if (bytes >= 0) {
@@ -272,15 +273,15 @@ static TPCK_FILES_SLOW int still_written(const struct tpck_view *view, const str
 	if (entry->kind == TPCK_VIEW_DIRECT && entry->remote)
 		return EINVAL;
 	tpck_view_bytes(view, entry, tpck_files_folder, path, sizeof path);
-	fd = (int)syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0);
+	fd = tpck_sys_openat(AT_FDCWD, path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0);
 	if (fd < 0)
 		return errno == ENOENT ? 0 : errno;
 	/* Who would open it meanwhile waits for these few calls; the signal by which the kernel says so is one that nobody minds. */
-	if (syscall(SYS_fcntl, fd, F_SETSIG, SIGURG) || syscall(SYS_fcntl, fd, F_SETLEASE, F_RDLCK))
+	if (tpck_sys_fcntl(fd, F_SETSIG, SIGURG) || tpck_sys_fcntl(fd, F_SETLEASE, F_RDLCK))
 		error = errno;
-	else if (!syscall(SYS_newfstatat, fd, "", &found, AT_EMPTY_PATH))
+	else if (!tpck_sys_fstatat(fd, "", &found, AT_EMPTY_PATH))
 		*bytes = found.st_size;
-	syscall(SYS_close, fd);
+	tpck_sys_close(fd);
 	return error;
 }
 
@@ -382,11 +383,11 @@ static TPCK_FILES_SLOW void renamed_past_us(int fd)
 	ssize_t got;
 
 	snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
-	got = syscall(SYS_readlink, link, path, sizeof path - 1);
+	got = tpck_sys_readlink(link, path, sizeof path - 1);
 	path[got > 0 ? got : 0] = '\0';
 	if (*path == '/' && tpck_files_may_take() && tpck_files_wanted(AT_FDCWD, path) && tpck_files_split(path, parent, &name) &&
-	    !syscall(SYS_newfstatat, fd, "", &found, AT_EMPTY_PATH) && found.st_nlink &&
-	    !syscall(SYS_newfstatat, AT_FDCWD, parent, &folder, 0) && tpck_files_ready() && (view = tpck_files_lock())) {
+	    !tpck_sys_fstatat(fd, "", &found, AT_EMPTY_PATH) && found.st_nlink &&
+	    !tpck_sys_fstatat(AT_FDCWD, parent, &folder, 0) && tpck_files_ready() && (view = tpck_files_lock())) {
 		tpck_view_plain(view, folder.st_dev, folder.st_ino, parent, name, found.st_ino);
 		tpck_view_unlock(view);
 		tpck_view_tell(&view->news);
@@ -403,7 +404,7 @@ int tpck_files_close(int fd)
 		renamed_past_us(fd);
 		what = 0;
 	}
-	result = (int)syscall(SYS_close, fd);
+	result = tpck_sys_close(fd);
 	if (__builtin_expect(what != 0, 0) && (error = tpck_files_closed(what, true)) && !result) {
 		errno = error;
 		result = -1;
@@ -526,7 +527,7 @@ static TPCK_FILES_SLOW int seen_msync(void *address, size_t bytes, int flags)
 	unsigned from = 0;
 	uint64_t what;
 
-	if (syscall(SYS_msync, address, bytes, flags))
+	if (tpck_sys_msync(address, bytes, flags))
 		return -1;
 	saved = errno;
 	while ((what = mapped_in(address, bytes, &from))) {
@@ -543,7 +544,7 @@ static TPCK_FILES_SLOW int seen_msync(void *address, size_t bytes, int flags)
 int tpck_files_msync(void *address, size_t bytes, int flags)
 {
 	if (!(flags & MS_SYNC) || !atomic_load_explicit(&mapped, memory_order_relaxed) || !own())
-		return (int)syscall(SYS_msync, address, bytes, flags);
+		return tpck_sys_msync(address, bytes, flags);
 	return seen_msync(address, bytes, flags);
 }
 
@@ -584,7 +585,7 @@ void tpck_files_descriptors_forked(void)
 static ssize_t copy_range(int from, off_t *from_at, int to, off_t *to_at, size_t bytes, unsigned flags)
 {
 	int saved = errno;
-	long result = syscall(SYS_copy_file_range, from, from_at, to, to_at, bytes, flags);
+	long result = tpck_sys_copy_file_range(from, from_at, to, to_at, bytes, flags);
 	char buffer[16 << 10];
 	size_t done = 0;
 
@@ -592,15 +593,15 @@ static ssize_t copy_range(int from, off_t *from_at, int to, off_t *to_at, size_t
 		return result;
 	while (done < bytes) {
 		size_t part = bytes - done < sizeof buffer ? bytes - done : sizeof buffer;
-		long got = from_at ? syscall(SYS_pread64, from, buffer, part, *from_at) : syscall(SYS_read, from, buffer, part), put;
+		long got = from_at ? tpck_sys_pread(from, buffer, part, *from_at) : tpck_sys_read(from, buffer, part), put;
 
 		if (got < 0 && !done)
 			return -1;
 		if (got <= 0)
 			break;
-		put = to_at ? syscall(SYS_pwrite64, to, buffer, got, *to_at) : syscall(SYS_write, to, buffer, got);
+		put = to_at ? tpck_sys_pwrite(to, buffer, got, *to_at) : tpck_sys_write(to, buffer, got);
 		if (!from_at && put < got)
-			syscall(SYS_lseek, from, (put > 0 ? put : 0) - got, SEEK_CUR);
+			tpck_sys_lseek(from, (put > 0 ? put : 0) - got, SEEK_CUR);
 		if (put <= 0 && !done)
 			return -1;
 		if (put <= 0)
@@ -627,11 +628,11 @@ static size_t at_most(int from, const off_t *at, size_t bytes)
 	struct stat found;
 	off_t begin;
 
-	if (syscall(SYS_newfstatat, from, "", &found, AT_EMPTY_PATH) || !S_ISREG(found.st_mode))
+	if (tpck_sys_fstatat(from, "", &found, AT_EMPTY_PATH) || !S_ISREG(found.st_mode))
 		return bytes;
 	begin = offset_of(at);
 	if (begin < 0)
-		begin = syscall(SYS_lseek, from, 0, SEEK_CUR);
+		begin = tpck_sys_lseek(from, 0, SEEK_CUR);
 	return begin < 0 || begin > found.st_size ? 0 : bytes < (size_t)(found.st_size - begin) ? bytes : (size_t)(found.st_size - begin);
 }
 
@@ -647,7 +648,7 @@ ssize_t tpck_files_copy_range(int from, off_t *from_at, int to, off_t *to_at, si
 ssize_t tpck_files_send(int to, int from, off_t *at, size_t bytes)
 {
 	int grows = what_of(to) ? tpck_files_grows(to, -1, at_most(from, at, bytes)) : 0;
-	ssize_t result = grows < 0 ? -1 : syscall(SYS_sendfile, to, from, at, bytes);
+	ssize_t result = grows < 0 ? -1 : tpck_sys_sendfile(to, from, at, bytes);
 
 	tpck_files_grown(grows);
 	return result;
@@ -662,7 +663,7 @@ static int sync_folder(int fd)
 	struct stat found;
 	uint64_t order;
 
-	if (syscall(SYS_newfstatat, fd, "", &found, AT_EMPTY_PATH) || !S_ISDIR(found.st_mode) || !(view = tpck_files_lock()))
+	if (tpck_sys_fstatat(fd, "", &found, AT_EMPTY_PATH) || !S_ISDIR(found.st_mode) || !(view = tpck_files_lock()))
 		return 0;
 	order = view->order;
 	tpck_view_unlock(view);
@@ -831,7 +832,7 @@ static TPCK_FILES_SLOW uint64_t inherited(int fd)
 	ssize_t got;
 
 	snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
-	got = syscall(SYS_readlink, link, path, sizeof path - 1);
+	got = tpck_sys_readlink(link, path, sizeof path - 1);
 	path[got > 0 ? got : 0] = '\0';
 	last = strrchr(path, '/');
 	if (last && strncmp(last + 1, TPCK_VIEW_PART, sizeof TPCK_VIEW_PART - 1) == 0)
@@ -871,10 +872,10 @@ static TPCK_FILES_SLOW int sync_ours(int fd, uint64_t what, bool data)
 		errno = error ? error : errno;
 		return error ? -1 : 0;
 	}
-	if (syscall(SYS_newfstatat, fd, "", &found, AT_EMPTY_PATH))
+	if (tpck_sys_fstatat(fd, "", &found, AT_EMPTY_PATH))
 		return -1;
 	/* What the disk says is told at once, and before anything is at the path. */
-	if (syscall(data ? SYS_fdatasync : SYS_fsync, fd)) {
+	if (data ? tpck_sys_fdatasync(fd) : tpck_sys_fsync(fd)) {
 		sync_failed(what);
 		return -1;
 	}
@@ -905,7 +906,7 @@ int tpck_files_fsync(int fd, bool data)
 	if (what && !durable && tpck_files_let_be(what, false) != -1)
 		return 0;
 	if (what && (!durable || sync_at_close(what))) {
-		synced(what, !what_of(fd) || syscall(SYS_newfstatat, fd, "", &found, AT_EMPTY_PATH) ? NULL : &found);
+		synced(what, !what_of(fd) || tpck_sys_fstatat(fd, "", &found, AT_EMPTY_PATH) ? NULL : &found);
 		errno = saved;
 		return 0;
 	}
@@ -913,7 +914,7 @@ int tpck_files_fsync(int fd, bool data)
 		return sync_ours(fd, what, data);
 	error = durable && !tpck_files_idle() ? sync_folder(fd) : 0;
 	errno = error ? error : saved;
-	return error ? -1 : (int)syscall(data ? SYS_fdatasync : SYS_fsync, fd);
+	return error ? -1 : data ? tpck_sys_fdatasync(fd) : tpck_sys_fsync(fd);
 }
 
 ssize_t tpck_files_wrote_synced(int fd, ssize_t bytes)
@@ -928,7 +929,7 @@ int tpck_files_sync_range(int fd, off_t at, off_t bytes, unsigned flags)
 	/* Who waits for the bytes may have them at the path after a crash. */
 	if (what_of(fd) && flags & SYNC_FILE_RANGE_WAIT_AFTER)
 		return tpck_files_fsync(fd, true);
-	return (int)syscall(SYS_sync_file_range, fd, at, bytes, flags);
+	return tpck_sys_sync_file_range(fd, at, bytes, flags);
 }
 
 static TPCK_FILES_SLOW int seen_sync_all(int fd)
@@ -942,7 +943,7 @@ static TPCK_FILES_SLOW int seen_sync_all(int fd)
 	/* One in memory is not on the file system that is meant. */
 	if (what && what != PAST)
 		device = device_of(what);
-	if (fd >= 0 && !device && syscall(SYS_newfstatat, fd, "", &found, AT_EMPTY_PATH))
+	if (fd >= 0 && !device && tpck_sys_fstatat(fd, "", &found, AT_EMPTY_PATH))
 		return 0;
 	if (fd >= 0 && !device)
 		device = found.st_dev;
@@ -986,7 +987,7 @@ void tpck_files_locks(int fd)
 {
 	uint64_t what = what_of(fd);
 
-	if (!tpck_files_may_take() || (int32_t)syscall(SYS_getpid) != tpck_files_pid())
+	if (!tpck_files_may_take() || tpck_sys_getpid() != tpck_files_pid())
 		return;
 	if (what && what != PAST)
 		settle_inode(what);

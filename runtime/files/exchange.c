@@ -9,9 +9,9 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
+#include "runtime/base/kernel.h"
 #include "runtime/files/files_private.h"
 
 /* One of the two names. */
@@ -113,7 +113,7 @@ static enum found find(struct side *side)
 
 	if (!length || length == TPCK_FILES_PATH)
 		return NOT;
-	side->exists = !syscall(SYS_newfstatat, side->folder, side->path, &side->there, AT_SYMLINK_NOFOLLOW);
+	side->exists = !tpck_sys_fstatat(side->folder, side->path, &side->there, AT_SYMLINK_NOFOLLOW);
 	/* A folder may have a slash behind it. */
 	while (side->exists && length > 1 && side->path[length - 1] == '/')
 		length--;
@@ -170,7 +170,7 @@ static int exchange_held(struct side *first, struct side *second)
 TPCK_FILES_SLOW int tpck_files_exchange(int from_folder, const char *from, int to_folder, const char *to)
 {
 	/* A thread's stack may be small. */
-	struct side *sides = (void *)syscall(SYS_mmap, NULL, 2 * sizeof *sides, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0L);
+	struct side *sides = (void *)tpck_sys_mmap(NULL, 2 * sizeof *sides, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0L);
 	int result, saved;
 
 	if (sides == MAP_FAILED)
@@ -181,7 +181,7 @@ TPCK_FILES_SLOW int tpck_files_exchange(int from_folder, const char *from, int t
 	sides[1].path = to;
 	result = exchange_held(&sides[0], &sides[1]);
 	saved = errno;
-	syscall(SYS_munmap, sides, 2 * sizeof *sides);
+	tpck_sys_munmap(sides, 2 * sizeof *sides);
 	errno = saved;
 	return result;
 }

@@ -10,9 +10,9 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
+#include "runtime/base/kernel.h"
 #include "runtime/base/layout.h"
 #include "runtime/files/files_private.h"
 #include "runtime/wire/reach.h"
@@ -137,12 +137,12 @@ static bool begin(struct tpck_view *view, struct moving *m)
 static int copy_piece(int from, int to, char *piece, off_t at, off_t end)
 {
 	while (at < end) {
-		long got = syscall(SYS_pread64, from, piece, end - at < PIECE_BYTES ? end - at : PIECE_BYTES, at), put;
+		long got = tpck_sys_pread(from, piece, end - at < PIECE_BYTES ? end - at : PIECE_BYTES, at), put;
 
 		if (got <= 0)
 			return got ? errno : 0;
 		for (long done = 0; done < got; done += put) {
-			put = syscall(SYS_pwrite64, to, piece + done, got - done, at + done);
+			put = tpck_sys_pwrite(to, piece + done, got - done, at + done);
 			if (put <= 0)
 				return put ? errno : EIO;
 		}
@@ -154,45 +154,45 @@ static int copy_piece(int from, int to, char *piece, off_t at, off_t end)
 /* What there is of it; holes stay holes. 0 or an errno. */
 static int copy_bytes(int from, int to)
 {
-	char *piece = (char *)syscall(SYS_mmap, NULL, PIECE_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	char *piece = (char *)tpck_sys_mmap(NULL, PIECE_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	off_t data = 0, end = 0;
 	struct stat found;
 	int error = 0;
 
 	if (piece == MAP_FAILED)
 		return ENOMEM;
-	if (syscall(SYS_newfstatat, from, "", &found, AT_EMPTY_PATH) || syscall(SYS_ftruncate, to, found.st_size))
+	if (tpck_sys_fstatat(from, "", &found, AT_EMPTY_PATH) || tpck_sys_ftruncate(to, found.st_size))
 		error = errno;
-	while (!error && end < found.st_size && (data = syscall(SYS_lseek, from, end, SEEK_DATA)) >= 0) {
-		end = syscall(SYS_lseek, from, data, SEEK_HOLE);
+	while (!error && end < found.st_size && (data = tpck_sys_lseek(from, end, SEEK_DATA)) >= 0) {
+		end = tpck_sys_lseek(from, data, SEEK_HOLE);
 		error = end < 0 ? errno : copy_piece(from, to, piece, data, end);
 	}
 	if (!error && data < 0 && errno != ENXIO)
 		error = errno;
 	if (!error)
-		(void)!syscall(SYS_fchown, to, -1, found.st_gid);
-	if (!error && syscall(SYS_fchmod, to, found.st_mode & 07777))
+		(void)!tpck_sys_fchown(to, -1, found.st_gid);
+	if (!error && tpck_sys_fchmod(to, found.st_mode & 07777))
 		error = errno;
-	syscall(SYS_munmap, piece, PIECE_BYTES);
+	tpck_sys_munmap(piece, PIECE_BYTES);
 	return error;
 }
 
 static int open_high(const char *path, int flags, mode_t mode)
 {
-	return tpck_reach_high((int)syscall(SYS_openat, AT_FDCWD, path, flags | O_CLOEXEC, mode));
+	return tpck_reach_high(tpck_sys_openat(AT_FDCWD, path, flags | O_CLOEXEC, mode));
 }
 
 /* A description of the part for each one of the memory's, which copies of a descriptor share. 0 or an errno. */
 static int open_parts(struct moving *m)
 {
-	pid_t pid = (pid_t)syscall(SYS_getpid);
+	pid_t pid = tpck_sys_getpid();
 
 	for (unsigned i = 0; i < m->count; i++) {
-		long flags = syscall(SYS_fcntl, m->fd[i], F_GETFL);
+		long flags = tpck_sys_fcntl(m->fd[i], F_GETFL, 0);
 
 		m->first[i] = i;
 		for (unsigned j = 0; j < i && m->first[i] == i; j++) {
-			long differs = syscall(SYS_kcmp, pid, pid, KCMP_FILE, m->fd[j], m->fd[i]);
+			long differs = tpck_sys_kcmp(pid, pid, KCMP_FILE, m->fd[j], m->fd[i]);
 
 			if (differs < 0)
 				return EBADF;
@@ -202,7 +202,7 @@ static int open_parts(struct moving *m)
 		if (m->first[i] != i)
 			continue;
 		m->made[i] = open_high(m->part, (int)flags & (O_ACCMODE | O_APPEND | O_DIRECT | O_NONBLOCK), 0);
-		if (m->made[i] < 0 || syscall(SYS_lseek, m->made[i], syscall(SYS_lseek, m->fd[i], 0, SEEK_CUR), SEEK_SET) < 0)
+		if (m->made[i] < 0 || tpck_sys_lseek(m->made[i], tpck_sys_lseek(m->fd[i], 0, SEEK_CUR), SEEK_SET) < 0)
 			return EBADF;
 	}
 	return 0;
@@ -216,15 +216,15 @@ static int make_part(struct moving *m)
 		return EBADF;
 	to = open_high(m->part, O_RDWR | O_CREAT | O_EXCL, 0600);
 	error = to < 0 ? errno : copy_bytes(from, to);
-	if (!error && m->durable && syscall(SYS_fsync, to))
+	if (!error && m->durable && tpck_sys_fsync(to))
 		error = errno;
 	if (!error) {
 		tpck_files_keep_attributes(m->bytes, to);
 		error = open_parts(m);
 	}
-	syscall(SYS_close, from);
+	tpck_sys_close(from);
 	if (to >= 0)
-		syscall(SYS_close, to);
+		tpck_sys_close(to);
 	return error;
 }
 
@@ -235,9 +235,9 @@ static void turn(struct tpck_view *view, struct moving *m, struct tpck_view_entr
 	uint64_t seen = entry->seen;
 
 	for (unsigned i = 0; i < m->count; i++) {
-		long own = syscall(SYS_fcntl, m->fd[i], F_GETFD);
+		long own = tpck_sys_fcntl(m->fd[i], F_GETFD, 0);
 
-		syscall(SYS_dup3, m->made[m->first[i]], m->fd[i], own & FD_CLOEXEC ? O_CLOEXEC : 0);
+		tpck_sys_dup3(m->made[m->first[i]], m->fd[i], own & FD_CLOEXEC ? O_CLOEXEC : 0);
 		tpck_files_writes(m->fd[i], m->to_index, m->to_serial, UINT64_MAX);
 	}
 	tpck_view_opened(view, m->to_index, m->to_serial, tpck_files_pid());
@@ -277,7 +277,7 @@ static int move(struct moving *m)
 		tpck_view_unlock(view);
 	for (unsigned i = 0; i < m->count; i++)
 		if (m->made[i] >= 0)
-			syscall(SYS_close, m->made[i]);
+			tpck_sys_close(m->made[i]);
 	return error ? error : entry && to ? 0 : EBADF;
 }
 
@@ -324,7 +324,7 @@ static TPCK_FILES_SLOW int move_out(uint64_t what)
 	int error = EBADF;
 
 	/* A handler must not come to the gate that its thread holds. */
-	syscall(SYS_rt_sigprocmask, SIG_SETMASK, &all, &before, sizeof all);
+	tpck_sys_sigprocmask(SIG_SETMASK, &all, &before, sizeof all);
 	if (gate_close()) {
 		view = tpck_files_lock();
 		entry = view ? tpck_files_unpack(view, what) : NULL;
@@ -336,7 +336,7 @@ static TPCK_FILES_SLOW int move_out(uint64_t what)
 			error = move(&m);
 		atomic_store(&switching, 0);
 	}
-	syscall(SYS_rt_sigprocmask, SIG_SETMASK, &before, NULL, sizeof all);
+	tpck_sys_sigprocmask(SIG_SETMASK, &before, NULL, sizeof all);
 	return error;
 }
 
@@ -374,8 +374,8 @@ static uint64_t end_of(int fd, int64_t at, uint64_t bytes)
 	struct stat found;
 
 	if (at < 0) {
-		at = syscall(SYS_lseek, fd, 0, SEEK_CUR);
-		if (syscall(SYS_fcntl, fd, F_GETFL) & O_APPEND && !syscall(SYS_newfstatat, fd, "", &found, AT_EMPTY_PATH))
+		at = tpck_sys_lseek(fd, 0, SEEK_CUR);
+		if (tpck_sys_fcntl(fd, F_GETFL, 0) & O_APPEND && !tpck_sys_fstatat(fd, "", &found, AT_EMPTY_PATH))
 			at = found.st_size;
 	}
 	return (at < 0 ? 0 : (uint64_t)at) + bytes;

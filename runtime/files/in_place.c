@@ -8,9 +8,9 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
+#include "runtime/base/kernel.h"
 #include "runtime/base/layout.h"
 #include "runtime/files/files_private.h"
 
@@ -87,9 +87,9 @@ static TPCK_FILES_SLOW void mark_where_it_is(int fd)
 	ssize_t got;
 
 	snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
-	got = syscall(SYS_readlink, link, path, sizeof path - 1);
+	got = tpck_sys_readlink(link, path, sizeof path - 1);
 	path[got > 0 ? got : 0] = '\0';
-	if (*path == '/' && tpck_files_split(path, parent, &name) && !syscall(SYS_newfstatat, AT_FDCWD, parent, &folder, 0))
+	if (*path == '/' && tpck_files_split(path, parent, &name) && !tpck_sys_fstatat(AT_FDCWD, parent, &folder, 0))
 		digest = digest_of(folder.st_dev, folder.st_ino);
 	mark(fd, digest);
 }
@@ -97,9 +97,9 @@ static TPCK_FILES_SLOW void mark_where_it_is(int fd)
 /* Whether the descriptor is of a plain file that may be written. */
 static bool writes_file(int fd, struct stat *found)
 {
-	long flags = syscall(SYS_fcntl, fd, F_GETFL);
+	long flags = tpck_sys_fcntl(fd, F_GETFL, 0);
 
-	return flags >= 0 && !(flags & O_PATH) && (flags & O_ACCMODE) != O_RDONLY && !syscall(SYS_newfstatat, fd, "", found, AT_EMPTY_PATH) &&
+	return flags >= 0 && !(flags & O_PATH) && (flags & O_ACCMODE) != O_RDONLY && !tpck_sys_fstatat(fd, "", found, AT_EMPTY_PATH) &&
 	       S_ISREG(found->st_mode);
 }
 

@@ -8,11 +8,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "runtime/base/clock.h"
 #include "runtime/base/door.h"
+#include "runtime/base/kernel.h"
 #include "runtime/base/layout.h"
 #include "runtime/base/log.h"
 #include "runtime/base/text.h"
@@ -104,7 +104,7 @@ TPCK_AT_START void tpck_files_start(const struct tpck_settings *settings, const 
 	ssize_t got;
 
 	tpck_files_settings = settings;
-	got = syscall(SYS_readlink, "/proc/self/exe", shm, sizeof shm - 1);
+	got = tpck_sys_readlink("/proc/self/exe", shm, sizeof shm - 1);
 	shm[got > 0 ? got : 0] = '\0';
 	tpck_files_tool = tpck_rules_tool(shm);
 	if (strcmp(settings->files, "none") == 0)
@@ -118,7 +118,7 @@ TPCK_AT_START void tpck_files_start(const struct tpck_settings *settings, const 
 	who = (struct tpck_reach){
 		.settings = settings, .environment = environ, .job = job, .library = library, .start_folder = start_folder,
 	};
-	home = (int32_t)syscall(SYS_getpid);
+	home = tpck_sys_getpid();
 	learns = tpck_rules_auto(settings) && !tpck_files_tool;
 	tpck_files_verify_start(job, start_folder);
 	off = false;
@@ -200,13 +200,13 @@ static int connect_agent(struct tpck_error *err)
 	fd = tpck_reach(&who, err);
 	if (fd < 0)
 		return fd;
-	if (send(fd, &head, sizeof head, MSG_NOSIGNAL | MSG_DONTWAIT) != sizeof head) {
-		syscall(SYS_close, fd);
+	if (tpck_sys_sendto(fd, &head, sizeof head, MSG_NOSIGNAL | MSG_DONTWAIT, NULL, 0) != sizeof head) {
+		tpck_sys_close(fd);
 		return tpck_error_set(err, errno, "speaking to the agent at %s", who.socket);
 	}
 	old = atomic_exchange(&agent_socket, fd);
 	if (old >= 0)
-		syscall(SYS_close, old);
+		tpck_sys_close(old);
 	return 0;
 }
 
@@ -219,7 +219,7 @@ static bool served(const struct tpck_view *view)
 
 	if (fd < 0 || !agent)
 		return agent && tpck_view_agent_serves(agent);
-	is = recv(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) < 0 && errno == EAGAIN;
+	is = tpck_sys_recvfrom(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT, NULL, NULL) < 0 && errno == EAGAIN;
 	atomic_store_explicit(&served_ns, is ? tpck_clock_tick_ns() : 0, memory_order_relaxed);
 	return is;
 }
@@ -284,7 +284,7 @@ bool tpck_files_no_table(void)
 		return true;
 	atomic_store_explicit(&looked_ns, now, memory_order_relaxed);
 	snprintf(table, sizeof table, "%s/" TPCK_VIEW_FOLDER "/" TPCK_VIEW_TABLE, tpck_files_folder);
-	if (!syscall(SYS_faccessat, AT_FDCWD, table, F_OK) && !pthread_mutex_lock(&joining)) {
+	if (!tpck_sys_faccessat(AT_FDCWD, table, F_OK) && !pthread_mutex_lock(&joining)) {
 		old = atomic_load(&tpck_files_view);
 		if ((!old || old->ended) && !tpck_view_map(tpck_files_folder, false, &view)) {
 			if (view->ended || has_another_root(view))
@@ -308,7 +308,7 @@ static __attribute__((noinline)) void refused(struct tpck_error *err)
 	tier = tpck_door_open(AT_FDCWD, shm, TPCK_DOOR_STICKY | TPCK_DOOR_ABOVE);
 	tpck_door_refused(tier < 0 ? shm : tpck_files_folder, -EPERM, "TRANSPCKPT_SHM", err);
 	if (tier >= 0)
-		syscall(SYS_close, tier);
+		tpck_sys_close(tier);
 }
 
 /* `learning`: nothing of the program's depends on it; where there is none nothing is learnt, and nothing said. */
@@ -483,7 +483,7 @@ static TPCK_FILES_SLOW bool seen_settle_at(int folder, const char *path)
 	/* One that ends in a slash, or in dots: a folder. */
 	if (!tpck_files_split(path, parent, &name))
 		snprintf(parent, sizeof parent, "%s", path);
-	if (syscall(SYS_newfstatat, folder, parent, &found, 0))
+	if (tpck_sys_fstatat(folder, parent, &found, 0))
 		return tpck_files_settle();
 	view = tpck_files_lock();
 	if (!view)
@@ -527,7 +527,7 @@ void tpck_files_forked(void)
 	tpck_files_verify_forked();
 	took = false;
 	joining = (pthread_mutex_t)PTHREAD_ERRORCHECK_MUTEX_INITIALIZER_NP;
-	home = (int32_t)syscall(SYS_getpid);
+	home = tpck_sys_getpid();
 	started = 0;
 }
 
@@ -554,7 +554,7 @@ static TPCK_AT_START void wait_for_owed(double seconds)
 	bool said = false;
 
 	/* A child that shares this memory (vfork) is not the program. */
-	if (off || !atomic_load(&tpck_files_view) || home != (int32_t)syscall(SYS_getpid) || (!tpck_files_away && tpck_files_idle()))
+	if (off || !atomic_load(&tpck_files_view) || home != tpck_sys_getpid() || (!tpck_files_away && tpck_files_idle()))
 		return;
 	tpck_files_release_unseen();
 	if (!(view = tpck_files_lock()))
@@ -597,8 +597,8 @@ static TPCK_AT_START void say_end(int status)
 	} packet = {{TPCK_MESSAGE_MAGIC, TPCK_WIRE_VERSION, TPCK_MSG_ENDING, sizeof packet.ending, 0}, {.status = status}};
 	int fd = agent_socket, saved = errno;
 
-	if (fd >= 0 && home == (int32_t)syscall(SYS_getpid))
-		(void)!send(fd, &packet, sizeof packet, MSG_NOSIGNAL | MSG_DONTWAIT);
+	if (fd >= 0 && home == tpck_sys_getpid())
+		(void)!tpck_sys_sendto(fd, &packet, sizeof packet, MSG_NOSIGNAL | MSG_DONTWAIT, NULL, 0);
 	errno = saved;
 }
 

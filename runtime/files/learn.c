@@ -8,10 +8,10 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include "runtime/base/kernel.h"
 #include "runtime/base/layout.h"
 #include "runtime/base/log.h"
 #include "runtime/files/files_private.h"
@@ -136,7 +136,7 @@ void tpck_files_opened(int fd, int flags)
 		return;
 	if ((flags & O_ACCMODE) == O_RDONLY || flags & (O_APPEND | O_PATH | O_DIRECTORY) || (flags & O_TMPFILE) == O_TMPFILE)
 		return;
-	if (!(flags & (O_TRUNC | O_EXCL)) && (syscall(SYS_newfstatat, fd, "", &found, AT_EMPTY_PATH) || found.st_size))
+	if (!(flags & (O_TRUNC | O_EXCL)) && (tpck_sys_fstatat(fd, "", &found, AT_EMPTY_PATH) || found.st_size))
 		return;
 	is_from_now(fd, EMPTY);
 }
@@ -149,7 +149,7 @@ void tpck_files_fresh_copied(int from, int to)
 		return;
 	is = atomic_load_explicit(&tpck_files_fresh[from], memory_order_relaxed);
 	if ((is == atomic_load_explicit(&tpck_files_fresh[to], memory_order_relaxed) && is != IN_PLACE) || from == to ||
-	    (int32_t)syscall(SYS_getpid) != tpck_files_pid())
+	    tpck_sys_getpid() != tpck_files_pid())
 		return;
 	was(to);
 	if (is == IN_PLACE)
@@ -163,7 +163,7 @@ void tpck_files_fresh_closed(unsigned first, unsigned last)
 	uint32_t top = atomic_load_explicit(&highest, memory_order_relaxed);
 
 	/* A child that shares this memory closes its own. */
-	if (!top || first > top || (int32_t)syscall(SYS_getpid) != tpck_files_pid())
+	if (!top || first > top || tpck_sys_getpid() != tpck_files_pid())
 		return;
 	for (unsigned fd = first; fd <= last && fd <= top; fd++)
 		was((int)fd);
@@ -180,13 +180,13 @@ static TPCK_FILES_SLOW enum tpck_rule content(int fd, bool readable, uint64_t si
 
 	if (!readable) {
 		snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
-		again = tpck_reach_high((int)syscall(SYS_openat, AT_FDCWD, link, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, 0));
+		again = tpck_reach_high(tpck_sys_openat(AT_FDCWD, link, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, 0));
 		if (again < 0)
 			return TPCK_RULE_UNKNOWN;
 	}
-	got = syscall(SYS_pread64, readable ? fd : again, head, sizeof head, 0L);
+	got = tpck_sys_pread(readable ? fd : again, head, sizeof head, 0L);
 	if (again >= 0)
-		syscall(SYS_close, again);
+		tpck_sys_close(again);
 	return got > 0 ? tpck_learnt_content(head, (size_t)got, size) : TPCK_RULE_UNKNOWN;
 }
 
@@ -199,7 +199,7 @@ static TPCK_FILES_SLOW void teach(int fd, uint64_t size, enum tpck_rule rule)
 	ssize_t got;
 
 	snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
-	got = syscall(SYS_readlink, link, path, sizeof path - 1);
+	got = tpck_sys_readlink(link, path, sizeof path - 1);
 	path[got > 0 ? got : 0] = '\0';
 	if (*path != '/' || !tpck_files_split(path, folder, &name) ||
 	    tpck_rules_name(tpck_files_settings, path, false, NULL, 0) != TPCK_RULE_UNKNOWN)
@@ -219,12 +219,12 @@ static TPCK_FILES_SLOW void teach(int fd, uint64_t size, enum tpck_rule rule)
 
 static bool large(int fd, struct stat *found)
 {
-	return !syscall(SYS_newfstatat, fd, "", found, AT_EMPTY_PATH) && S_ISREG(found->st_mode) && found->st_size >= TPCK_LEARNT_LEAST;
+	return !tpck_sys_fstatat(fd, "", found, AT_EMPTY_PATH) && S_ISREG(found->st_mode) && found->st_size >= TPCK_LEARNT_LEAST;
 }
 
 static void look_back(int fd, const struct stat *found, bool from_device)
 {
-	int flags = (int)syscall(SYS_fcntl, fd, F_GETFL);
+	int flags = tpck_sys_fcntl(fd, F_GETFL, 0);
 	enum tpck_rule rule = TPCK_RULE_DEVICE;
 
 	/* The number may be another file's by now, by calls that nobody saw. */
@@ -244,7 +244,7 @@ void tpck_files_turned_out(int fd)
 	bool whole;
 
 	if (atomic_load_explicit(&tpck_files_fresh[fd], memory_order_relaxed) == IN_PLACE) {
-		if ((int32_t)syscall(SYS_getpid) == tpck_files_pid())
+		if (tpck_sys_getpid() == tpck_files_pid())
 			was(fd);
 		errno = saved;
 		return;
@@ -252,7 +252,7 @@ void tpck_files_turned_out(int fd)
 	whole = large(fd, &found);
 
 	/* A child that shares this memory does not close the program's. */
-	if (!whole || (int32_t)syscall(SYS_getpid) == tpck_files_pid())
+	if (!whole || tpck_sys_getpid() == tpck_files_pid())
 		is = atomic_exchange_explicit(&tpck_files_fresh[fd], NO, memory_order_relaxed);
 	if (is && whole && tpck_files_may_take())
 		look_back(fd, &found, is == FROM_DEVICE);
@@ -272,12 +272,12 @@ static TPCK_FILES_SLOW bool learnt_at(const struct tpck_view *view, int folder, 
 
 	if (!tpck_files_split(path, parent, &name))
 		return false;
-	fd = tpck_reach_high((int)syscall(SYS_openat, folder, parent, O_PATH | O_DIRECTORY | O_CLOEXEC, 0));
+	fd = tpck_reach_high(tpck_sys_openat(folder, parent, O_PATH | O_DIRECTORY | O_CLOEXEC, 0));
 	if (fd < 0)
 		return false;
 	snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
-	got = syscall(SYS_readlink, link, parent, sizeof parent - 1);
-	syscall(SYS_close, fd);
+	got = tpck_sys_readlink(link, parent, sizeof parent - 1);
+	tpck_sys_close(fd);
 	length = got > 0 ? (size_t)got : 0;
 	rest = strlen(name);
 	parent[length] = '\0';

@@ -6,9 +6,9 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
+#include "runtime/base/kernel.h"
 #include "runtime/base/layout.h"
 #include "runtime/files/files_private.h"
 #include "runtime/track/threads.h"
@@ -107,7 +107,7 @@ struct tpck_files_listing *tpck_files_listing_begin(int folder)
 	int saved = errno;
 	uint32_t room = 0, slots = 4;
 
-	if (!tpck_files_idle() && !syscall(SYS_newfstatat, folder, "", &parent, AT_EMPTY_PATH) && tpck_view_lock(view)) {
+	if (!tpck_files_idle() && !tpck_sys_fstatat(folder, "", &parent, AT_EMPTY_PATH) && tpck_view_lock(view)) {
 		room = gather(view, &parent, NULL, 0);
 		tpck_view_unlock(view);
 	}

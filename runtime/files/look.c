@@ -7,11 +7,11 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "runtime/base/clock.h"
 #include "runtime/base/digest.h"
+#include "runtime/base/kernel.h"
 #include "runtime/base/layout.h"
 #include "runtime/files/files_private.h"
 
@@ -59,7 +59,7 @@ static enum tpck_seen look_at(int folder, const char *path, struct tpck_pending 
 	name = slash ? slash + 1 : path;
 	if (!tpck_view_may_have(view, tpck_view_name_hash(name, strlen(name))) ||
 	    !tpck_files_split(path, pending->path, &name) ||
-	    syscall(SYS_newfstatat, folder, pending->path, &parent, 0))
+	    tpck_sys_fstatat(folder, pending->path, &parent, 0))
 		return TPCK_SEEN_REAL;
 	if (!tpck_view_lock(view))
 		return TPCK_SEEN_REAL;
@@ -94,7 +94,7 @@ enum tpck_seen tpck_files_look(int folder, const char *path, bool follow, struct
 		seen = look_at(folder, path, pending);
 		if (seen != TPCK_SEEN_REAL || !follow)
 			break;
-		got = syscall(SYS_readlinkat, folder, path, pending->path, sizeof pending->path - 1);
+		got = tpck_sys_readlinkat(folder, path, pending->path, sizeof pending->path - 1);
 		if (got <= 0)
 			break;
 		pending->path[got] = '\0';
@@ -129,7 +129,7 @@ static int along(int folder, char *path, size_t length)
 			continue;
 		path[at] = '\0';
 		seen = tpck_files_look(folder, path, true, &pending);
-		real = seen == TPCK_SEEN_REAL && !syscall(SYS_newfstatat, folder, path, &found, 0) && S_ISDIR(found.st_mode);
+		real = seen == TPCK_SEEN_REAL && !tpck_sys_fstatat(folder, path, &found, 0) && S_ISDIR(found.st_mode);
 		path[at] = was;
 		if (real)
 			continue;
@@ -199,7 +199,7 @@ static TPCK_FILES_SLOW void seen_through(int folder, const char *path, enum tpck
 		return;
 	}
 	/* The common case: a name that is not there, in a folder that is. */
-	good = !syscall(SYS_newfstatat, folder, text, &found, 0) && S_ISDIR(found.st_mode);
+	good = !tpck_sys_fstatat(folder, text, &found, 0) && S_ISDIR(found.st_mode);
 	if (good)
 		is_good(digest);
 	now = good ? 0 : along(folder, text, length);

@@ -6,9 +6,9 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
+#include "runtime/base/kernel.h"
 #include "runtime/base/readable.h"
 #include "runtime/base/text.h"
 #include "runtime/files/files_private.h"
@@ -47,7 +47,7 @@ static int number_of(const char *path)
 		if (!begins(&path, "/proc/"))
 			return -1;
 		if (!begins(&path, "self/") && !begins(&path, "thread-self/") &&
-		    (number(&path) != (int)syscall(SYS_getpid) || !begins(&path, "/")))
+		    (number(&path) != tpck_sys_getpid() || !begins(&path, "/")))
 			return -1;
 		/* A thread's are the process's. */
 		if (begins(&path, "task/") && (number(&path) < 0 || !begins(&path, "/")))
@@ -69,7 +69,7 @@ int tpck_files_numbered(const char *path)
 int tpck_files_open_numbered(int fd, const char *path, int flags)
 {
 	bool held = tpck_files_hold(fd, -1);
-	int opened = (int)syscall(SYS_openat, AT_FDCWD, path, flags, 0);
+	int opened = tpck_sys_openat(AT_FDCWD, path, flags, 0);
 
 	if (opened >= 0)
 		tpck_files_copied(fd, opened);

@@ -7,11 +7,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/syscall.h>
 #include <sys/utsname.h>
 #include <unistd.h>
 
 #include "runtime/base/clock.h"
+#include "runtime/base/kernel.h"
 #include "runtime/base/layout.h"
 #include "runtime/base/log.h"
 #include "runtime/files/files_private.h"
@@ -79,7 +79,7 @@ TPCK_AT_START void tpck_files_ask_for_lost(const struct tpck_reach *who)
 	}
 	if (fd >= 0) {
 		ask(fd);
-		syscall(SYS_close, fd);
+		tpck_sys_close(fd);
 	}
 	errno = saved;
 }

@@ -6,11 +6,11 @@
 #include <stdio.h>
 #include <sys/stat.h>
 #include <sys/statfs.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "runtime/base/cgroup.h"
 #include "runtime/base/clock.h"
+#include "runtime/base/kernel.h"
 #include "runtime/base/log.h"
 #include "runtime/files/files_private.h"
 
@@ -51,7 +51,7 @@ static uint64_t promised(const struct tpck_view *view)
 		if (entry->state != TPCK_VIEW_OPEN || entry->kind != TPCK_VIEW_MEMORY)
 			continue;
 		tpck_view_bytes(view, entry, tpck_files_folder, path, sizeof path);
-		touched = syscall(SYS_newfstatat, AT_FDCWD, path, &found, 0) ? 0 : (uint64_t)found.st_blocks * 512;
+		touched = tpck_sys_fstatat(AT_FDCWD, path, &found, 0) ? 0 : (uint64_t)found.st_blocks * 512;
 		bytes += entry->bytes > touched ? entry->bytes - touched : 0;
 	}
 	return bytes;
@@ -84,7 +84,7 @@ static bool tmpfs_has(uint64_t bytes)
 
 	if (known_ns && now - known_ns < KNOWN_NS && bytes < SMALL_BYTES && room / 4 > SMALL_BYTES + SPARE_BYTES)
 		return true;
-	if (syscall(SYS_statfs, tpck_files_folder, &shm))
+	if (tpck_sys_statfs(tpck_files_folder, &shm))
 		return false;
 	known_ns = now;
 	room = (uint64_t)shm.f_bavail * (uint64_t)shm.f_frsize;
@@ -105,7 +105,7 @@ void tpck_files_say_small(void)
 	struct statfs shm;
 	uint64_t bytes;
 
-	if (said || syscall(SYS_statfs, tpck_files_folder, &shm))
+	if (said || tpck_sys_statfs(tpck_files_folder, &shm))
 		return;
 	bytes = (uint64_t)shm.f_blocks * (uint64_t)shm.f_frsize;
 	if (bytes <= SPARE_BYTES && !atomic_exchange(&said, true))

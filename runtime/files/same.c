@@ -5,9 +5,9 @@
 
 #include <errno.h>
 #include <string.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
+#include "runtime/base/kernel.h"
 #include "runtime/files/files_private.h"
 #include "runtime/wire/view.h"
 
@@ -21,7 +21,7 @@ static bool compares(void)
 	if (known)
 		return known == 1;
 	known = 2;
-	got = syscall(SYS_readlink, "/proc/self/exe", path, sizeof path - 1);
+	got = tpck_sys_readlink("/proc/self/exe", path, sizeof path - 1);
 	path[got > 0 ? got : 0] = '\0';
 	name = strrchr(path, '/');
 	for (size_t i = 0; name && i < sizeof names / sizeof *names; i++)

@@ -7,12 +7,12 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/statfs.h>
-#include <sys/syscall.h>
 #include <sys/sysinfo.h>
 #include <unistd.h>
 
 #include "runtime/base/clock.h"
 #include "runtime/base/file_system.h"
+#include "runtime/base/kernel.h"
 #include "runtime/base/layout.h"
 #include "runtime/base/log.h"
 #include "runtime/files/files_private.h"
@@ -22,7 +22,7 @@ enum { TRIES = 2000 };
 
 static int real_open(int folder, const char *path, int flags, mode_t mode)
 {
-	int fd = (int)syscall(SYS_openat, folder, path, flags, mode);
+	int fd = tpck_sys_openat(folder, path, flags, mode);
 
 	tpck_files_number(fd);
 	return fd;
@@ -143,7 +143,7 @@ static bool disk_has(struct taking *t, uint64_t bytes)
 
 	if (t->free && (bytes == UINT64_MAX || bytes + bytes / 4 < t->free / 2))
 		return true;
-	if (t->folder >= 0 ? syscall(SYS_fstatfs, t->folder, &disk) : syscall(SYS_statfs, t->path, &disk))
+	if (t->folder >= 0 ? tpck_sys_fstatfs(t->folder, &disk) : tpck_sys_statfs(t->path, &disk))
 		return true;
 	t->remote = tpck_file_system_by((uint32_t)disk.f_type).site;
 	/* Some file systems do not say. */
@@ -193,7 +193,7 @@ static uint64_t spare_bytes(uint64_t pattern)
 	struct stat found;
 
 	spare_name(spare, sizeof spare, pattern);
-	return syscall(SYS_newfstatat, AT_FDCWD, spare, &found, AT_SYMLINK_NOFOLLOW) ? 0 : (uint64_t)found.st_blocks * 512;
+	return tpck_sys_fstatat(AT_FDCWD, spare, &found, AT_SYMLINK_NOFOLLOW) ? 0 : (uint64_t)found.st_blocks * 512;
 }
 
 /* A file that the agent has made ready: its pages are there, beyond its end. */
@@ -205,12 +205,12 @@ static int spare_file(struct taking *t, uint64_t pattern, const char *path)
 
 	spare_name(spare, sizeof spare, pattern);
 	fd = new_file(path, t->flags, t->mode);
-	if (fd < 0 || syscall(SYS_newfstatat, fd, "", &made, AT_EMPTY_PATH) || syscall(SYS_faccessat, AT_FDCWD, spare, F_OK))
+	if (fd < 0 || tpck_sys_fstatat(fd, "", &made, AT_EMPTY_PATH) || tpck_sys_faccessat(AT_FDCWD, spare, F_OK))
 		return fd;
-	if (syscall(SYS_fchmodat, AT_FDCWD, spare, made.st_mode & 07777) ||
-	    syscall(SYS_renameat, AT_FDCWD, spare, AT_FDCWD, path))
+	if (tpck_sys_fchmodat(AT_FDCWD, spare, made.st_mode & 07777) ||
+	    tpck_sys_renameat(AT_FDCWD, spare, AT_FDCWD, path))
 		return fd;
-	syscall(SYS_close, fd);
+	tpck_sys_close(fd);
 	return real_open(AT_FDCWD, path, t->flags & (O_ACCMODE | O_APPEND | O_CLOEXEC | O_DIRECT), 0);
 }
 
@@ -218,14 +218,14 @@ static int spare_file(struct taking *t, uint64_t pattern, const char *path)
 void tpck_files_keep_attributes(const char *from, int fd)
 {
 	char names[4096], value[4096];
-	ssize_t length = syscall(SYS_listxattr, from, names, sizeof names), got;
+	ssize_t length = tpck_sys_listxattr(from, names, sizeof names), got;
 
 	for (char *name = names; length > 0 && name < names + length; name += strlen(name) + 1) {
 		if (strncmp(name, "user.", 5) != 0 && strcmp(name, "system.posix_acl_access") != 0)
 			continue;
-		got = syscall(SYS_getxattr, from, name, value, sizeof value);
+		got = tpck_sys_getxattr(from, name, value, sizeof value);
 		if (got >= 0)
-			(void)!syscall(SYS_fsetxattr, fd, name, value, got, 0);
+			(void)!tpck_sys_fsetxattr(fd, name, value, got, 0);
 	}
 }
 
@@ -242,13 +242,13 @@ static int make_bytes(struct taking *t, uint64_t pattern)
 {
 	int fd = t->spare ? spare_file(t, pattern, t->path) : new_file(t->path, t->flags, t->mode);
 
-	if (fd >= 0 && t->exists && syscall(SYS_fchmod, fd, t->there.st_mode & 07777)) {
-		syscall(SYS_close, fd);
-		syscall(SYS_unlinkat, AT_FDCWD, t->path, 0);
+	if (fd >= 0 && t->exists && tpck_sys_fchmod(fd, t->there.st_mode & 07777)) {
+		tpck_sys_close(fd);
+		tpck_sys_unlinkat(AT_FDCWD, t->path, 0);
 		return -1;
 	}
 	if (fd >= 0 && t->exists) {
-		(void)!syscall(SYS_fchown, fd, -1, t->there.st_gid);
+		(void)!tpck_sys_fchown(fd, -1, t->there.st_gid);
 		keep_attributes(t, fd);
 	}
 	return fd;
@@ -328,7 +328,7 @@ static int take(struct taking *t)
 		return fd;
 	}
 	if (fd >= 0)
-		syscall(SYS_close, fd);
+		tpck_sys_close(fd);
 	if (tpck_view_lock(view)) {
 		entry = tpck_view_by_serial(view, index, serial);
 		if (entry)
@@ -359,10 +359,10 @@ static bool is_new_in_known(struct taking *t, int folder, const char *path, bool
 	struct stat named;
 
 	t->folder = -1;
-	return !syscall(SYS_newfstatat, folder, t->path, &t->parent, 0) && S_ISDIR(t->parent.st_mode) &&
-	       (t->unsure || !syscall(SYS_faccessat, folder, t->path, W_OK | X_OK)) &&
-	       (absent || (syscall(SYS_newfstatat, folder, path, &t->there, AT_SYMLINK_NOFOLLOW) && errno == ENOENT)) && recall(t) &&
-	       !syscall(SYS_newfstatat, AT_FDCWD, t->path, &named, AT_SYMLINK_NOFOLLOW) && named.st_ino == t->parent.st_ino &&
+	return !tpck_sys_fstatat(folder, t->path, &t->parent, 0) && S_ISDIR(t->parent.st_mode) &&
+	       (t->unsure || !tpck_sys_faccessat(folder, t->path, W_OK | X_OK)) &&
+	       (absent || (tpck_sys_fstatat(folder, path, &t->there, AT_SYMLINK_NOFOLLOW) && errno == ENOENT)) && recall(t) &&
+	       !tpck_sys_fstatat(AT_FDCWD, t->path, &named, AT_SYMLINK_NOFOLLOW) && named.st_ino == t->parent.st_ino &&
 	       named.st_dev == t->parent.st_dev;
 }
 
@@ -380,7 +380,7 @@ static bool look_around(struct taking *t, int folder, const char *path, const st
 	if (t->folder < 0)
 		return false;
 	snprintf(link, sizeof link, "/proc/self/fd/%d", t->folder);
-	got = syscall(SYS_readlink, link, t->path, sizeof t->path - 1);
+	got = tpck_sys_readlink(link, t->path, sizeof t->path - 1);
 	t->path[got > 0 ? got : 0] = '\0';
 	if (got <= 0 || t->path[0] != '/' ||
 	    !tpck_rule_takes(tpck_rules_place(t->folder, t->name, pending && pending->kind == TPCK_VIEW_REMOVED, &t->parent, &t->there, &t->exists)))
@@ -400,7 +400,7 @@ static TPCK_FILES_SLOW int try_take(int folder, const char *path, int flags, mod
 		return -1;
 	if (look_around(&t, folder, path, pending, absent) && !tpck_rules_excepted(tpck_files_settings, t.path) && !beside_in_place(&t)) {
 		t.seen = tpck_view_there_of(t.exists ? &t.there : NULL);
-		if (pending && !syscall(SYS_newfstatat, AT_FDCWD, pending->path, &t.there, 0)) {
+		if (pending && !tpck_sys_fstatat(AT_FDCWD, pending->path, &t.there, 0)) {
 			t.exists = true;
 			t.old = pending->path;
 		}
@@ -409,7 +409,7 @@ static TPCK_FILES_SLOW int try_take(int folder, const char *path, int flags, mod
 			fd = take(&t);
 	}
 	if (t.folder >= 0)
-		syscall(SYS_close, t.folder);
+		tpck_sys_close(t.folder);
 	errno = saved;
 	return fd;
 }
@@ -453,7 +453,7 @@ static int reopen(const struct tpck_pending *pending, int flags)
 	fd = real_open(AT_FDCWD, pending->path, flags & ~(O_CREAT | O_EXCL | O_NOFOLLOW), 0);
 	saved = errno;
 	if (fd >= 0 && !tpck_files_writes(fd, pending->index, pending->serial, limit)) {
-		syscall(SYS_close, fd);
+		tpck_sys_close(fd);
 		fd = -1;
 		saved = EMFILE;
 	}
@@ -493,7 +493,7 @@ static bool writes_already(const struct tpck_pending *pending)
 		return false;
 	entry = tpck_view_by_serial(view, pending->index, pending->serial);
 	if (entry && entry->state == TPCK_VIEW_OPEN)
-		found = tpck_view_holder_of(entry, tpck_files_pid(), 0) || tpck_view_holder_of(entry, (int32_t)syscall(SYS_getppid), 0);
+		found = tpck_view_holder_of(entry, tpck_files_pid(), 0) || tpck_view_holder_of(entry, tpck_sys_getppid(), 0);
 	tpck_view_unlock(view);
 	return found;
 }
@@ -530,7 +530,7 @@ static TPCK_FILES_SLOW void settle_folder(int folder, const char *path)
 	const char *name;
 	bool owed = false;
 
-	if (!tpck_files_split(path, parent, &name) || syscall(SYS_newfstatat, folder, parent, &found, 0) || !tpck_view_lock(view))
+	if (!tpck_files_split(path, parent, &name) || tpck_sys_fstatat(folder, parent, &found, 0) || !tpck_view_lock(view))
 		return;
 	for (uint32_t i = 0, left = view->used; left && i < TPCK_VIEW_ENTRIES && !owed; i++) {
 		const struct tpck_view_entry *entry = &view->entry[i];
@@ -564,7 +564,7 @@ static TPCK_FILES_SLOW int fresh_open(int folder, const char *path, int flags, m
 		/* In place, and not written by us from its begin: as ever. */
 		if (flags & O_TRUNC || flags & O_CREAT) {
 			int saved = errno;
-			bool begins = flags & O_TRUNC || syscall(SYS_faccessat, folder, path, F_OK);
+			bool begins = flags & O_TRUNC || tpck_sys_faccessat(folder, path, F_OK);
 
 			errno = saved;
 			fd = begins ? try_take(folder, path, flags, mode, NULL, wanted == TPCK_WANTED_UNSURE, absent) : -1;

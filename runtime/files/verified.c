@@ -10,11 +10,11 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "runtime/base/clock.h"
 #include "runtime/base/digest.h"
+#include "runtime/base/kernel.h"
 #include "runtime/base/layout.h"
 #include "runtime/base/log.h"
 #include "runtime/files/files_private.h"
@@ -68,7 +68,7 @@ struct work {
 
 static void *get_memory(size_t bytes)
 {
-	void *at = (void *)syscall(SYS_mmap, NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0L);
+	void *at = (void *)tpck_sys_mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0L);
 
 	return at == MAP_FAILED ? NULL : at;
 }
@@ -76,7 +76,7 @@ static void *get_memory(size_t bytes)
 static void give_back(void *at, size_t bytes)
 {
 	if (at)
-		syscall(SYS_munmap, at, bytes);
+		tpck_sys_munmap(at, bytes);
 }
 
 static bool same_time(struct timespec a, struct timespec b)
@@ -165,20 +165,9 @@ static void note(const struct tpck_sums_record *head, uint64_t at)
 
 static ssize_t read_at(int fd, void *buffer, size_t bytes, uint64_t at)
 {
-	size_t done = 0;
+	ssize_t got = tpck_sys_pread_full(fd, buffer, bytes, (off_t)at);
 
-	while (done < bytes) {
-		ssize_t got = syscall(SYS_pread64, fd, (uint8_t *)buffer + done, bytes - done, (long)(at + done));
-
-		if (got < 0 && errno == EINTR)
-			continue;
-		if (got < 0)
-			return -errno;
-		if (!got)
-			break;
-		done += (size_t)got;
-	}
-	return (ssize_t)done;
+	return got < 0 ? -errno : got;
 }
 
 /* The records from there to the end. What is none is passed over byte by byte: a crash may have cut several off. */
@@ -221,9 +210,9 @@ static int open_log(struct stat *log)
 	int fd;
 
 	log_path(path, sizeof path);
-	fd = (int)syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0);
-	if (fd >= 0 && (syscall(SYS_newfstatat, fd, "", log, AT_EMPTY_PATH) || !S_ISREG(log->st_mode) || log->st_uid != geteuid())) {
-		syscall(SYS_close, fd);
+	fd = tpck_sys_openat(AT_FDCWD, path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0);
+	if (fd >= 0 && (tpck_sys_fstatat(fd, "", log, AT_EMPTY_PATH) || !S_ISREG(log->st_mode) || log->st_uid != geteuid())) {
+		tpck_sys_close(fd);
 		fd = -1;
 	}
 	return fd;
@@ -238,7 +227,7 @@ static void look(void)
 
 	log_path(path, sizeof path);
 	atomic_store(&published.looked_ns, tpck_clock_tick_ns());
-	if (syscall(SYS_newfstatat, AT_FDCWD, path, &log, AT_SYMLINK_NOFOLLOW) ||
+	if (tpck_sys_fstatat(AT_FDCWD, path, &log, AT_SYMLINK_NOFOLLOW) ||
 	    (log.st_ino == published.log_inode && (uint64_t)log.st_size == published.seen))
 		return;
 	fd = open_log(&log);
@@ -248,7 +237,7 @@ static void look(void)
 		published.seen = 0;
 	published.log_inode = log.st_ino;
 	read_log(fd, (uint64_t)log.st_size);
-	syscall(SYS_close, fd);
+	tpck_sys_close(fd);
 }
 
 static bool find(const struct stat *file, struct known *found)
@@ -323,7 +312,7 @@ static bool read_record(struct work *w, uint64_t at)
 		w->record = NULL;
 	}
 	if (fd >= 0)
-		syscall(SYS_close, fd);
+		tpck_sys_close(fd);
 	return is;
 }
 
@@ -372,7 +361,7 @@ static bool is_still(const struct stat *file, int fd)
 {
 	struct stat now;
 
-	return !syscall(SYS_newfstatat, fd, "", &now, AT_EMPTY_PATH) && now.st_dev == file->st_dev && now.st_ino == file->st_ino &&
+	return !tpck_sys_fstatat(fd, "", &now, AT_EMPTY_PATH) && now.st_dev == file->st_dev && now.st_ino == file->st_ino &&
 	       now.st_size == file->st_size && same_time(now.st_mtim, file->st_mtim);
 }
 
@@ -382,7 +371,7 @@ static bool set_aside(struct work *w)
 	for (int i = 0; i < ASIDE_MAX; i++) {
 		if (snprintf(w->aside, sizeof w->aside, i ? "%s.tpck-bad.%d" : "%s.tpck-bad", w->path, i) >= (int)sizeof w->aside)
 			return false;
-		if (!syscall(SYS_linkat, AT_FDCWD, w->path, AT_FDCWD, w->aside, 0))
+		if (!tpck_sys_linkat(AT_FDCWD, w->path, AT_FDCWD, w->aside, 0))
 			return true;
 		if (errno != EEXIST)
 			return false;
@@ -407,7 +396,7 @@ static bool owe(struct work *w, const struct stat *parent, const char *folder, c
 		entry->bytes = (uint64_t)w->file.st_size;
 		view->memory_bytes += entry->bytes;
 		tpck_view_bytes(view, entry, tpck_files_folder, w->pending.path, sizeof w->pending.path);
-		moved = !syscall(SYS_renameat, AT_FDCWD, w->kept, AT_FDCWD, w->pending.path);
+		moved = !tpck_sys_renameat(AT_FDCWD, w->kept, AT_FDCWD, w->pending.path);
 		if (moved)
 			tpck_view_close(view, entry);
 		else
@@ -429,7 +418,7 @@ static bool put_back(struct work *w, int fd)
 	int folder;
 
 	snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
-	got = syscall(SYS_readlink, link, w->path, sizeof w->path - 1);
+	got = tpck_sys_readlink(link, w->path, sizeof w->path - 1);
 	if (!tpck_files_may_take() || got <= 0 || w->path[0] != '/')
 		return false;
 	w->path[got] = '\0';
@@ -437,7 +426,7 @@ static bool put_back(struct work *w, int fd)
 	if (slash == w->path || strlen(slash + 1) >= TPCK_VIEW_NAME)
 		return false;
 	*slash = '\0';
-	folder = (int)syscall(SYS_openat, AT_FDCWD, w->path, O_PATH | O_DIRECTORY | O_CLOEXEC, 0);
+	folder = tpck_sys_openat(AT_FDCWD, w->path, O_PATH | O_DIRECTORY | O_CLOEXEC, 0);
 	if (folder >= 0 && tpck_rule_takes(tpck_rules_place(folder, slash + 1, false, &parent, &there, &exists)) && exists &&
 	    there.st_ino == w->file.st_ino && there.st_dev == w->file.st_dev) {
 		*slash = '/';
@@ -445,12 +434,12 @@ static bool put_back(struct work *w, int fd)
 			*slash = '\0';
 			done = owe(w, &parent, w->path, slash + 1);
 			if (!done)
-				syscall(SYS_unlinkat, AT_FDCWD, w->aside, 0);
+				tpck_sys_unlinkat(AT_FDCWD, w->aside, 0);
 		}
 	}
 	*slash = '/';
 	if (folder >= 0)
-		syscall(SYS_close, folder);
+		tpck_sys_close(folder);
 	return done;
 }
 
@@ -467,12 +456,12 @@ static int open_copy(struct work *w, struct fault *fault, struct timespec *known
 	int kept;
 
 	tpck_kept_name(w->kept, sizeof w->kept, tpck_files_folder, &w->file);
-	kept = (int)syscall(SYS_openat, AT_FDCWD, w->kept, O_RDONLY | O_NOFOLLOW | O_CLOEXEC, 0);
+	kept = tpck_sys_openat(AT_FDCWD, w->kept, O_RDONLY | O_NOFOLLOW | O_CLOEXEC, 0);
 	if (kept < 0)
 		return -1;
-	if (syscall(SYS_newfstatat, kept, "", &found, AT_EMPTY_PATH) || found.st_size != w->file.st_size ||
+	if (tpck_sys_fstatat(kept, "", &found, AT_EMPTY_PATH) || found.st_size != w->file.st_size ||
 	    (!same_time(found.st_ctim, *known) && !is_good(w, kept, fault))) {
-		syscall(SYS_close, kept);
+		tpck_sys_close(kept);
 		return -1;
 	}
 	*known = found.st_ctim;
@@ -495,8 +484,8 @@ static bool from_memory(struct work *w, int fd, const char *path, int flags)
 		tpck_log_warn("%.500s: bytes %llu to %llu on disk %s; it is read from the copy in memory, and stays as it is", path,
 			      (unsigned long long)w->disk.from, (unsigned long long)w->disk.to, text_of(&w->disk));
 	/* At the number that the program would have got. */
-	good = syscall(SYS_dup3, kept, fd, flags & O_CLOEXEC) >= 0;
-	syscall(SYS_close, kept);
+	good = tpck_sys_dup3(kept, fd, flags & O_CLOEXEC) >= 0;
+	tpck_sys_close(kept);
 	return good;
 }
 
@@ -504,14 +493,14 @@ static bool from_memory(struct work *w, int fd, const char *path, int flags)
 static bool is_cached(int fd, uint64_t bytes)
 {
 	const uint64_t page = (uint64_t)getpagesize(), pages = (bytes + page - 1) / page;
-	uint8_t *at = (uint8_t *)syscall(SYS_mmap, NULL, bytes, PROT_READ, MAP_SHARED, fd, 0L), resident = 1;
+	uint8_t *at = (uint8_t *)tpck_sys_mmap(NULL, bytes, PROT_READ, MAP_SHARED, fd, 0L), resident = 1;
 
 	if (at == MAP_FAILED)
 		return errno != ENODEV;
 	for (unsigned i = 0; i <= PLACES && resident & 1; i++)
-		if (syscall(SYS_mincore, at + (pages - 1) * i / PLACES * page, page, &resident))
+		if (tpck_sys_mincore(at + (pages - 1) * i / PLACES * page, page, &resident))
 			break;
-	syscall(SYS_munmap, at, bytes);
+	tpck_sys_munmap(at, bytes);
 	return resident & 1;
 }
 
@@ -530,8 +519,8 @@ static bool from_nearer(struct work *w, int fd, int flags, struct known *known)
 		return false;
 	if (!same_time(before, known->copy))
 		remember_copy(&w->file, known->copy);
-	is = syscall(SYS_dup3, kept, fd, flags & O_CLOEXEC) >= 0;
-	syscall(SYS_close, kept);
+	is = tpck_sys_dup3(kept, fd, flags & O_CLOEXEC) >= 0;
+	tpck_sys_close(kept);
 	return is;
 }
 
@@ -543,14 +532,14 @@ static bool from_path(struct work *w, int fd, int folder, const char *path, int 
 	bool is;
 
 	if (tpck_files_look(folder, path, !(flags & O_NOFOLLOW), &w->pending) == TPCK_SEEN_PENDING)
-		other = (int)syscall(SYS_openat, AT_FDCWD, w->pending.path, O_RDONLY | O_CLOEXEC, 0);
+		other = tpck_sys_openat(AT_FDCWD, w->pending.path, O_RDONLY | O_CLOEXEC, 0);
 	if (other < 0)
-		other = (int)syscall(SYS_openat, folder, path, (flags & ~O_CREAT) | O_CLOEXEC, 0);
+		other = tpck_sys_openat(folder, path, (flags & ~O_CREAT) | O_CLOEXEC, 0);
 	if (other < 0)
 		return false;
-	is = !syscall(SYS_newfstatat, other, "", &now, AT_EMPTY_PATH) && (now.st_ino != w->file.st_ino || now.st_dev != w->file.st_dev) &&
-	     syscall(SYS_dup3, other, fd, flags & O_CLOEXEC) >= 0;
-	syscall(SYS_close, other);
+	is = !tpck_sys_fstatat(other, "", &now, AT_EMPTY_PATH) && (now.st_ino != w->file.st_ino || now.st_dev != w->file.st_dev) &&
+	     tpck_sys_dup3(other, fd, flags & O_CLOEXEC) >= 0;
+	tpck_sys_close(other);
 	return is;
 }
 
@@ -584,7 +573,7 @@ static TPCK_FILES_SLOW int compare(int fd, int folder, const char *path, int fla
 		/* Direct reading has rules of its own. */
 		if (flags & O_DIRECT) {
 			snprintf(w->path, sizeof w->path, "/proc/self/fd/%d", fd);
-			plain = (int)syscall(SYS_openat, AT_FDCWD, w->path, O_RDONLY | O_CLOEXEC, 0);
+			plain = tpck_sys_openat(AT_FDCWD, w->path, O_RDONLY | O_CLOEXEC, 0);
 		}
 		if (plain < 0 || from_nearer(w, fd, flags, known))
 			;
@@ -593,7 +582,7 @@ static TPCK_FILES_SLOW int compare(int fd, int folder, const char *path, int fla
 		else if (is_still(file, plain)) /* nobody has written to it meanwhile */
 			error = next_copy(w, fd, folder, path, flags);
 		if (plain != fd && plain >= 0)
-			syscall(SYS_close, plain);
+			tpck_sys_close(plain);
 	}
 	give_back(w->record, w->record_bytes);
 	give_back(w, sizeof *w);
@@ -630,16 +619,16 @@ static TPCK_FILES_SLOW int to_change(int fd, int folder, const char *path, int f
 	struct stat now;
 	int other, error;
 
-	if ((fcntl(fd, F_GETFL) & O_ACCMODE) == O_RDWR)
+	if ((tpck_sys_fcntl(fd, F_GETFL, 0) & O_ACCMODE) == O_RDWR)
 		return 0;
 	(void)tpck_files_settle();
-	other = (int)syscall(SYS_openat, folder, path, (flags & ~(O_CREAT | O_EXCL)) | O_CLOEXEC, 0);
+	other = tpck_sys_openat(folder, path, (flags & ~(O_CREAT | O_EXCL)) | O_CLOEXEC, 0);
 	if (other < 0)
 		return errno;
-	error = syscall(SYS_newfstatat, other, "", &now, AT_EMPTY_PATH) || (now.st_ino == bad->st_ino && now.st_dev == bad->st_dev) ? EIO : 0;
-	if (!error && syscall(SYS_dup3, other, fd, flags & O_CLOEXEC) < 0)
+	error = tpck_sys_fstatat(other, "", &now, AT_EMPTY_PATH) || (now.st_ino == bad->st_ino && now.st_dev == bad->st_dev) ? EIO : 0;
+	if (!error && tpck_sys_dup3(other, fd, flags & O_CLOEXEC) < 0)
 		error = errno;
-	syscall(SYS_close, other);
+	tpck_sys_close(other);
 	return error;
 }
 
@@ -649,13 +638,13 @@ int tpck_files_verified(int fd, int folder, const char *path, int flags)
 	struct known known;
 	struct stat file;
 
-	if (fd >= 0 && !syscall(SYS_newfstatat, fd, "", &file, AT_EMPTY_PATH) && concerns(&file, &known)) {
+	if (fd >= 0 && !tpck_sys_fstatat(fd, "", &file, AT_EMPTY_PATH) && concerns(&file, &known)) {
 		error = compare(fd, folder, path, flags, &file, &known);
 		if (!error && (flags & O_ACCMODE) == O_RDWR)
 			error = to_change(fd, folder, path, flags, &file);
 	}
 	if (error)
-		syscall(SYS_close, fd);
+		tpck_sys_close(fd);
 	errno = error ? error : saved;
 	return error ? -1 : fd;
 }
@@ -665,7 +654,7 @@ bool tpck_files_to_verify(const char *path)
 	int saved = errno;
 	struct known known;
 	struct stat file;
-	bool is = !syscall(SYS_newfstatat, AT_FDCWD, path, &file, 0) && concerns(&file, &known);
+	bool is = !tpck_sys_fstatat(AT_FDCWD, path, &file, 0) && concerns(&file, &known);
 
 	errno = saved;
 	return is;

@@ -5,9 +5,9 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
+#include "runtime/base/kernel.h"
 #include "runtime/files/files_private.h"
 
 bool tpck_files_tool;
@@ -19,10 +19,10 @@ bool tpck_files_absolute(int folder, const char *path, char *out, size_t size)
 	int written;
 
 	if (*path != '/' && folder == AT_FDCWD) {
-		got = syscall(SYS_getcwd, out, size) - 1;
+		got = tpck_sys_getcwd(out, size) - 1;
 	} else if (*path != '/') {
 		snprintf(link, sizeof link, "/proc/self/fd/%d", folder);
-		got = syscall(SYS_readlink, link, out, size);
+		got = tpck_sys_readlink(link, out, size);
 	}
 	if (got < 0 || (size_t)got >= size)
 		return false;

@@ -2,6 +2,7 @@
 /* Which files of compilers' caches a resumed program sees. */
 #include "config.h"
 
+#include "runtime/base/kernel.h"
 #include "runtime/follow/caches.h"
 
 #include <errno.h>
@@ -11,7 +12,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "runtime/base/layout.h"
@@ -134,7 +134,7 @@ static bool hidden_there(const char *absolute)
 	uint64_t born;
 
 	if (!tpck_caches_hold(absolute) ||
-	    syscall(SYS_statx, AT_FDCWD, absolute, AT_SYMLINK_NOFOLLOW, STATX_TYPE | STATX_BTIME | STATX_MTIME, &found) ||
+	    tpck_sys_statx(AT_FDCWD, absolute, AT_SYMLINK_NOFOLLOW, STATX_TYPE | STATX_BTIME | STATX_MTIME, &found) ||
 	    S_ISDIR(found.stx_mode))
 		return false;
 	if (!(found.stx_mask & STATX_BTIME))
@@ -150,7 +150,7 @@ bool tpck_caches_refuse_slow(int folder, const char *path, int flags)
 	bool hidden = tpck_follow_absolute(folder, path, absolute, sizeof absolute) && hidden_there(absolute);
 
 	if (hidden && flags & O_CREAT) {
-		syscall(SYS_unlinkat, AT_FDCWD, absolute, 0);
+		tpck_sys_unlinkat(AT_FDCWD, absolute, 0);
 		hidden = false;
 	}
 	errno = hidden ? ENOENT : saved;

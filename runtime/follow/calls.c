@@ -2,6 +2,7 @@
 /* Files and paths: the calls, while recording and while running forward. */
 #include "config.h"
 
+#include "runtime/base/kernel.h"
 #include "runtime/follow/follow.h"
 
 #include <errno.h>
@@ -30,7 +31,7 @@ static bool plain_read(int flags)
 
 static bool is_file(int fd, struct stat *found)
 {
-	return !syscall(SYS_newfstatat, fd, "", found, AT_EMPTY_PATH) && S_ISREG(found->st_mode);
+	return !tpck_sys_fstatat(fd, "", found, AT_EMPTY_PATH) && S_ISREG(found->st_mode);
 }
 
 static bool is_absence(int error)
@@ -47,7 +48,7 @@ static bool opened_early(const char *path, int fd)
 		return is_absence(errno) && tpck_early_look(path, true, TPCK_LOOK_SEEN, NULL);
 	if (tpck_early_knows(path, true, TPCK_LOOK_READ))
 		return true;
-	if (syscall(SYS_newfstatat, fd, "", &found, AT_EMPTY_PATH))
+	if (tpck_sys_fstatat(fd, "", &found, AT_EMPTY_PATH))
 		return false;
 	return tpck_early_look(path, true, S_ISREG(found.st_mode) ? TPCK_LOOK_READ : TPCK_LOOK_SEEN, &found);
 }
@@ -323,7 +324,7 @@ int tpck_follow_stat(int folder, const char *path, struct stat *found, int flags
 /* What the kernel has found, or found nothing at, it has read. All else is rare, and asked for once more. */
 int tpck_follow_first_access(const char *path, int mode, int flags)
 {
-	int result = flags ? (int)syscall(439 /* faccessat2 */, AT_FDCWD, path, mode, flags) : (int)syscall(SYS_faccessat, AT_FDCWD, path, mode);
+	int result = flags ? tpck_sys_faccessat2(AT_FDCWD, path, mode, flags) : tpck_sys_faccessat(AT_FDCWD, path, mode);
 
 	if (result && !is_absence(errno) && !tpck_readable_path(path))
 		return result;
@@ -332,7 +333,7 @@ int tpck_follow_first_access(const char *path, int mode, int flags)
 
 int tpck_follow_first_stat(const char *path, struct stat *found, int flags)
 {
-	int result = (int)syscall(SYS_newfstatat, AT_FDCWD, path, found, flags);
+	int result = tpck_sys_fstatat(AT_FDCWD, path, found, flags);
 	bool there = !result || is_absence(errno);
 
 	/* The kernel takes no path at all with AT_EMPTY_PATH. */
@@ -355,8 +356,8 @@ int tpck_follow_truncate(const char *path, off_t bytes)
 
 			if (fd < 0)
 				return -1;
-			result = ftruncate(fd, bytes);
-			syscall(SYS_close, fd);
+			result = tpck_sys_ftruncate(fd, bytes);
+			tpck_sys_close(fd);
 			return result;
 		}
 		tpck_follow_opens(absolute, digest, O_WRONLY, false);
@@ -485,7 +486,7 @@ const char *tpck_follow_around(const char *path, char *buffer)
 	known = tpck_overlay_stat(buffer, digest, &found);
 	if (known)
 		return known == TPCK_OVERLAY_REAL ? path : NULL;
-	while (syscall(SYS_faccessat, AT_FDCWD, buffer, F_OK) && (slash = strrchr(buffer, '/')) && slash != buffer)
+	while (tpck_sys_faccessat(AT_FDCWD, buffer, F_OK) && (slash = strrchr(buffer, '/')) && slash != buffer)
 		*slash = '\0';
 	return buffer;
 }
@@ -552,7 +553,7 @@ void tpck_follow_listing_of(int fd)
 	ssize_t got;
 
 	snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
-	got = syscall(SYS_readlink, link, name, sizeof name - 1);
+	got = tpck_sys_readlink(link, name, sizeof name - 1);
 	if (got > 0) {
 		name[got] = '\0';
 		tpck_folders_named(name, name, sizeof name);
@@ -561,8 +562,8 @@ void tpck_follow_listing_of(int fd)
 	}
 	instead = listed ? real_open(AT_FDCWD, listed, O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0) : -1;
 	if (instead >= 0) {
-		syscall(SYS_dup3, instead, fd, O_CLOEXEC);
-		syscall(SYS_close, instead);
+		tpck_sys_dup3(instead, fd, O_CLOEXEC);
+		tpck_sys_close(instead);
 	}
 	errno = saved;
 }

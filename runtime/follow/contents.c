@@ -2,6 +2,7 @@
 /* Noting and comparing what programs read. */
 #include "config.h"
 
+#include "runtime/base/kernel.h"
 #include "runtime/follow/contents.h"
 
 #include <errno.h>
@@ -12,7 +13,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "runtime/base/digest.h"
@@ -61,8 +61,8 @@ static int digest_of(const char *path, struct stat *found, uint64_t *digest)
 
 	if (fd < 0)
 		return -errno;
-	if (syscall(SYS_newfstatat, fd, "", found, 0x1000 /* AT_EMPTY_PATH */) || !S_ISREG(found->st_mode)) {
-		syscall(SYS_close, fd);
+	if (tpck_sys_fstatat(fd, "", found, AT_EMPTY_PATH) || !S_ISREG(found->st_mode)) {
+		tpck_sys_close(fd);
 		return -EINVAL;
 	}
 	bytes = (uint64_t)found->st_size;
@@ -73,12 +73,12 @@ static int digest_of(const char *path, struct stat *found, uint64_t *digest)
 
 		if (want > bytes - at)
 			want = bytes - at;
-		if (syscall(SYS_pread64, fd, buffer, want, at) != (long)want)
+		if (tpck_sys_pread(fd, buffer, want, at) != (long)want)
 			result = -EIO;
 		else
 			*digest = tpck_digest64(buffer, want, *digest);
 	}
-	syscall(SYS_close, fd);
+	tpck_sys_close(fd);
 	if (!*digest)
 		*digest = 1;
 	return result;
@@ -118,9 +118,9 @@ TPCK_AT_START void tpck_contents_note_input(void)
 	char path[4096] = "";
 	struct stat found, there;
 
-	if (!syscall(SYS_newfstatat, STDIN_FILENO, "", &found, 0x1000) && S_ISREG(found.st_mode) &&
-	    syscall(SYS_readlink, INPUT, path, sizeof path - 1) > 0 && path[0] == '/' &&
-	    !syscall(SYS_newfstatat, AT_FDCWD, path, &there, 0) && there.st_ino == found.st_ino &&
+	if (!tpck_sys_fstatat(STDIN_FILENO, "", &found, AT_EMPTY_PATH) && S_ISREG(found.st_mode) &&
+	    tpck_sys_readlink(INPUT, path, sizeof path - 1) > 0 && path[0] == '/' &&
+	    !tpck_sys_fstatat(AT_FDCWD, path, &there, 0) && there.st_ino == found.st_ino &&
 	    there.st_dev == found.st_dev)
 		note(path, 0, &found, true);
 }
@@ -184,7 +184,7 @@ static bool is_same(const char *path, const char *name, const struct tpck_record
 	struct stat now;
 	int result;
 
-	if (syscall(SYS_newfstatat, AT_FDCWD, path, &now, 0)) {
+	if (tpck_sys_fstatat(AT_FDCWD, path, &now, 0)) {
 		snprintf(why, size, "%.180s, which the first run read, is not there any more", name);
 		return false;
 	}

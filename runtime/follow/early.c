@@ -11,11 +11,11 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "runtime/base/clock.h"
 #include "runtime/base/digest.h"
+#include "runtime/base/kernel.h"
 #include "runtime/base/layout.h"
 #include "runtime/files/files.h"
 #include "runtime/follow/caches.h"
@@ -81,7 +81,7 @@ static bool base_is_known(void)
 	if (base_bytes || leaving)
 		return base_bytes && !leaving;
 	base_ns = tpck_clock_tick_ns();
-	got = syscall(SYS_getcwd, base, sizeof base); /* with its NUL; outside of what can be reached it begins with '(' */
+	got = tpck_sys_getcwd(base, sizeof base); /* with its NUL; outside of what can be reached it begins with '(' */
 	base_bytes = got > 1 && *base == '/' ? (uint16_t)(got - 1) : 0;
 	return base_bytes;
 }
@@ -291,7 +291,7 @@ static bool changes_much(bool counts)
 {
 	bool much = counts && atomic_fetch_add_explicit(&changes, 1, memory_order_relaxed) % CHANGES == CHANGES - 1;
 
-	if ((!much && tpck_clock_tick_ns() - oldest_ns <= WAITS_NS) || syscall(SYS_gettid) != getpid())
+	if ((!much && tpck_clock_tick_ns() - oldest_ns <= WAITS_NS) || tpck_sys_gettid() != getpid())
 		return false;
 	tpck_early_settle();
 	return true;
@@ -343,7 +343,7 @@ void tpck_follow_left(void)
 		return;
 	tpck_spin_lock(&lock);
 	/* A child that shares this memory is elsewhere from here on. */
-	if (leaving && syscall(SYS_getpid) == pid)
+	if (leaving && tpck_sys_getpid() == pid)
 		leaving--;
 	tpck_spin_unlock(&lock);
 }

@@ -8,9 +8,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
+#include "runtime/base/kernel.h"
 #include "runtime/base/layout.h"
 #include "runtime/follow/follow_private.h"
 #include "runtime/track/threads.h"
@@ -71,7 +71,7 @@ bool tpck_folders_link(int fd, char *link, size_t size)
 	ssize_t got;
 
 	snprintf(self, sizeof self, "/proc/self/fd/%d", fd);
-	got = syscall(SYS_readlink, self, link, size - 1);
+	got = tpck_sys_readlink(self, link, size - 1);
 	if (got < 0)
 		return false;
 	link[got] = '\0';
@@ -85,7 +85,7 @@ void tpck_folders_opened(int fd, const char *path)
 	struct stat found;
 	int saved = errno;
 
-	if (!syscall(SYS_newfstatat, fd, "", &found, AT_EMPTY_PATH) && S_ISDIR(found.st_mode) &&
+	if (!tpck_sys_fstatat(fd, "", &found, AT_EMPTY_PATH) && S_ISDIR(found.st_mode) &&
 	    tpck_folders_link(fd, link, sizeof link) && !tpck_folders_is_ours(link)) {
 		tpck_spin_lock(&lock);
 		known = named(link);
@@ -133,7 +133,7 @@ bool tpck_folders_is_ours(const char *link)
 static bool folder_new(char *path, size_t size, const char *kind)
 {
 	snprintf(path, size, "%s/%s.%u", scratch_folder, kind, __atomic_fetch_add(&serial, 1, __ATOMIC_RELAXED));
-	return scratch_folder[0] && !syscall(SYS_mkdirat, AT_FDCWD, path, 0700);
+	return scratch_folder[0] && !tpck_sys_mkdirat(AT_FDCWD, path, 0700);
 }
 
 bool tpck_folders_is_standin(const char *link)
@@ -176,14 +176,14 @@ const char *tpck_folders_list(const struct tpck_record_file *listing, const char
 	for (uint32_t i = listing->names; i-- > 0;) {
 		snprintf(path, sizeof path, "%s/%s", folder, tpck_learnt_renumbered(of, entries[i] + 1, called, sizeof called));
 		if (entries[i][0] == 'd') {
-			syscall(SYS_mkdirat, AT_FDCWD, path, 0700);
+			tpck_sys_mkdirat(AT_FDCWD, path, 0700);
 		} else if (entries[i][0] == 'l') {
-			syscall(SYS_symlinkat, "?", AT_FDCWD, path);
+			tpck_sys_symlinkat("?", AT_FDCWD, path);
 		} else {
-			int fd = (int)syscall(SYS_openat, AT_FDCWD, path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+			int fd = tpck_sys_openat(AT_FDCWD, path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
 
 			if (fd >= 0)
-				syscall(SYS_close, fd);
+				tpck_sys_close(fd);
 		}
 	}
 	free(entries);
@@ -194,6 +194,6 @@ const char *tpck_folders_list(const struct tpck_record_file *listing, const char
 void tpck_folders_forked(void)
 {
 	/* The child's folders are not its parent's. */
-	serial += (unsigned)syscall(SYS_getpid) << 12;
+	serial += (unsigned)tpck_sys_getpid() << 12;
 	tpck_spin_unlock(&lock);
 }

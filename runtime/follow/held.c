@@ -9,10 +9,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/syscall.h>
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
+#include "runtime/base/kernel.h"
 #include "runtime/base/layout.h"
 #include "runtime/follow/follow.h"
 #include "runtime/follow/follow_private.h"
@@ -94,7 +94,7 @@ static const char *path_of(const struct stat *found, int not_this)
 
 	for (uint32_t i = 0; i < all_count; i++)
 		if (all[i]->fd >= 0 && all[i]->fd != not_this &&
-		    !syscall(SYS_newfstatat, all[i]->fd, "", &scratch, AT_EMPTY_PATH) &&
+		    !tpck_sys_fstatat(all[i]->fd, "", &scratch, AT_EMPTY_PATH) &&
 		    scratch.st_ino == found->st_ino && scratch.st_dev == found->st_dev)
 			return all[i]->path;
 	return NULL;
@@ -111,7 +111,7 @@ static const char *path_behind(int fd, char *folder, size_t size)
 	/* One that is being listed is listed to its end. */
 	if (tpck_folders_is_ours(name))
 		return tpck_folders_is_standin(name) && tpck_folders_named(name, folder, size) ? folder : NULL;
-	if (strncmp(name, SCRATCH, strlen(SCRATCH)) != 0 || syscall(SYS_newfstatat, fd, "", &found, AT_EMPTY_PATH))
+	if (strncmp(name, SCRATCH, strlen(SCRATCH)) != 0 || tpck_sys_fstatat(fd, "", &found, AT_EMPTY_PATH))
 		return NULL;
 	return path_of(&found, fd);
 }
@@ -127,24 +127,24 @@ static bool is_ours(int fd)
 /* Gives fd, and every later descriptor of the same open file description, the real file. */
 static int descriptor_settle(int fd, const char *path, const int *later, int count)
 {
-	int flags = (int)syscall(SYS_fcntl, fd, F_GETFL), kept = (int)syscall(SYS_fcntl, fd, F_GETFD);
-	off_t at = (off_t)syscall(SYS_lseek, fd, 0, SEEK_CUR);
-	int real = (int)syscall(SYS_openat, AT_FDCWD, path, flags & ~(O_CREAT | O_EXCL | O_TRUNC), 0);
+	int flags = tpck_sys_fcntl(fd, F_GETFL, 0), kept = tpck_sys_fcntl(fd, F_GETFD, 0);
+	off_t at = tpck_sys_lseek(fd, 0, SEEK_CUR);
+	int real = tpck_sys_openat(AT_FDCWD, path, flags & ~(O_CREAT | O_EXCL | O_TRUNC), 0);
 	struct stat from, to;
 
 	if (real < 0)
 		return -errno;
-	if (!syscall(SYS_newfstatat, fd, "", &from, AT_EMPTY_PATH) && !syscall(SYS_newfstatat, real, "", &to, AT_EMPTY_PATH))
+	if (!tpck_sys_fstatat(fd, "", &from, AT_EMPTY_PATH) && !tpck_sys_fstatat(real, "", &to, AT_EMPTY_PATH))
 		alias(&to, &from);
-	syscall(SYS_lseek, real, at, SEEK_SET);
+	tpck_sys_lseek(real, at, SEEK_SET);
 	for (int i = 0; i < count; i++) {
-		int close_on_exec = (int)syscall(SYS_fcntl, later[i], F_GETFD);
+		int close_on_exec = tpck_sys_fcntl(later[i], F_GETFD, 0);
 
-		if (syscall(SYS_kcmp, getpid(), getpid(), 0 /* KCMP_FILE */, fd, later[i]) == 0)
-			syscall(SYS_dup3, real, later[i], close_on_exec & FD_CLOEXEC ? O_CLOEXEC : 0);
+		if (tpck_sys_kcmp(getpid(), getpid(), 0 /* KCMP_FILE */, fd, later[i]) == 0)
+			tpck_sys_dup3(real, later[i], close_on_exec & FD_CLOEXEC ? O_CLOEXEC : 0);
 	}
-	syscall(SYS_dup3, real, fd, kept & FD_CLOEXEC ? O_CLOEXEC : 0);
-	syscall(SYS_close, real);
+	tpck_sys_dup3(real, fd, kept & FD_CLOEXEC ? O_CLOEXEC : 0);
+	tpck_sys_close(real);
 	return 0;
 }
 
@@ -152,21 +152,21 @@ static int descriptors_settle(char *why, size_t size)
 {
 	int open_fds[1024], count = 0;
 	char buffer[8192], folder_path[TPCK_FOLLOW_PATH];
-	int folder = (int)syscall(SYS_openat, AT_FDCWD, "/proc/self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
+	int folder = tpck_sys_openat(AT_FDCWD, "/proc/self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
 	ssize_t got;
 
 	if (folder < 0) {
 		snprintf(why, size, "cannot list open files in /proc/self/fd: %m");
 		return -errno;
 	}
-	while ((got = syscall(SYS_getdents64, folder, buffer, sizeof buffer)) > 0)
+	while ((got = tpck_sys_getdents(folder, buffer, sizeof buffer)) > 0)
 		for (char *at = buffer; at < buffer + got; at += ((struct dirent64 *)at)->d_reclen) {
 			int fd = atoi(((struct dirent64 *)at)->d_name);
 
 			if (((struct dirent64 *)at)->d_name[0] != '.' && fd != folder && count < 1024 && !is_ours(fd))
 				open_fds[count++] = fd;
 		}
-	syscall(SYS_close, folder);
+	tpck_sys_close(folder);
 	for (int i = 0; i < count; i++) {
 		const char *path = path_behind(open_fds[i], folder_path, sizeof folder_path);
 		int result = path ? descriptor_settle(open_fds[i], path, open_fds + i + 1, count - i - 1) : 0;
@@ -201,27 +201,27 @@ static int mapping_settle(const char *line, char *why, size_t size)
 	if (!path)
 		return 0;
 	protection = (access[0] == 'r' ? PROT_READ : 0) | (access[1] == 'w' ? PROT_WRITE : 0) | (access[2] == 'x' ? PROT_EXEC : 0);
-	fd = (int)syscall(SYS_openat, AT_FDCWD, path, O_RDWR | O_CLOEXEC, 0);
+	fd = tpck_sys_openat(AT_FDCWD, path, O_RDWR | O_CLOEXEC, 0);
 	if (fd < 0 && !(protection & PROT_WRITE))
-		fd = (int)syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0);
-	if (fd < 0 || mmap((void *)from, to - from, protection, MAP_SHARED | MAP_FIXED, fd, (off_t)offset) == MAP_FAILED) {
+		fd = tpck_sys_openat(AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0);
+	if (fd < 0 || tpck_sys_mmap((void *)from, to - from, protection, MAP_SHARED | MAP_FIXED, fd, (off_t)offset) == MAP_FAILED) {
 		result = -errno;
 		snprintf(why, size, "cannot map %.100s again: %m", path);
 	}
 	if (fd >= 0)
-		syscall(SYS_close, fd);
+		tpck_sys_close(fd);
 	return result;
 }
 
 static int mappings_settle(char *why, size_t size)
 {
-	int fd = (int)syscall(SYS_openat, AT_FDCWD, "/proc/self/maps", O_RDONLY | O_CLOEXEC, 0), result = 0;
+	int fd = tpck_sys_openat(AT_FDCWD, "/proc/self/maps", O_RDONLY | O_CLOEXEC, 0), result = 0;
 	size_t room = 1 << 20, used = 0;
 	char *text = malloc(room), *end;
 	ssize_t got = -1;
 
 	/* Whole before the first is changed. */
-	while (fd >= 0 && text && (got = syscall(SYS_read, fd, text + used, room - used - 1)) > 0) {
+	while (fd >= 0 && text && (got = tpck_sys_read(fd, text + used, room - used - 1)) > 0) {
 		used += (size_t)got;
 		if (room - used < 8192) {
 			char *grown = realloc(text, room *= 2);
@@ -232,7 +232,7 @@ static int mappings_settle(char *why, size_t size)
 		}
 	}
 	if (fd >= 0)
-		syscall(SYS_close, fd);
+		tpck_sys_close(fd);
 	if (got) {
 		snprintf(why, size, "cannot read /proc/self/maps");
 		free(text);

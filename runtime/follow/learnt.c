@@ -7,10 +7,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "runtime/base/door.h"
+#include "runtime/base/kernel.h"
 #include "runtime/base/layout.h"
 #include "runtime/follow/contents.h"
 #include "runtime/follow/follow.h"
@@ -244,10 +244,10 @@ int tpck_kept_stat(const char *kept, struct stat *found)
 {
 	int fd = tpck_door_file(kept, TPCK_KEPT_NAMES, O_PATH | O_CLOEXEC, 0), rc = fd < 0 ? fd : 0;
 
-	if (!rc && syscall(SYS_newfstatat, fd, "", found, AT_EMPTY_PATH))
+	if (!rc && tpck_sys_fstatat(fd, "", found, AT_EMPTY_PATH))
 		rc = -errno;
 	if (fd >= 0)
-		syscall(SYS_close, fd);
+		tpck_sys_close(fd);
 	return rc ? rc : S_ISREG(found->st_mode) ? 0 : -EINVAL;
 }
 
@@ -263,7 +263,7 @@ enum tpck_source tpck_learnt_source(const char *path, uint64_t digest, char *ver
 		return TPCK_SOURCE_ABSENT;
 	if (!S_ISREG(first->mode))
 		return TPCK_SOURCE_REAL;
-	if (!syscall(SYS_newfstatat, AT_FDCWD, path, &now, 0) && (uint64_t)now.st_size == first->bytes &&
+	if (!tpck_sys_fstatat(AT_FDCWD, path, &now, 0) && (uint64_t)now.st_size == first->bytes &&
 	    now.st_mtim.tv_sec == first->mtime_s && now.st_mtim.tv_nsec == first->mtime_ns)
 		return TPCK_SOURCE_REAL;
 	return tpck_learnt_kept(first, version, size) ? TPCK_SOURCE_VERSION : TPCK_SOURCE_LOST;
@@ -298,7 +298,7 @@ const char *tpck_learnt_link(uint64_t digest)
 static bool leads(const struct first *link, char *why, size_t size)
 {
 	char now[TPCK_FOLLOW_PATH] = "";
-	ssize_t got = syscall(SYS_readlink, link->path, now, sizeof now - 1);
+	ssize_t got = tpck_sys_readlink(link->path, now, sizeof now - 1);
 
 	if ((got > 0 && strcmp(now, link->target) == 0) || tpck_follow_relinked(link->path))
 		return true;

@@ -9,10 +9,10 @@
 #include <linux/stat.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "runtime/base/door.h"
+#include "runtime/base/kernel.h"
 #include "runtime/base/layout.h"
 #include "runtime/base/log.h"
 #include "runtime/follow/follow.h"
@@ -22,7 +22,7 @@ static bool identity_of(int folder, const char *name, unsigned short type, struc
 {
 	struct statx found = {0};
 
-	if (syscall(SYS_statx, folder, name, AT_EMPTY_PATH | AT_SYMLINK_NOFOLLOW, STATX_TYPE | STATX_INO | STATX_BTIME, &found) ||
+	if (tpck_sys_statx(folder, name, AT_EMPTY_PATH | AT_SYMLINK_NOFOLLOW, STATX_TYPE | STATX_INO | STATX_BTIME, &found) ||
 	    (found.stx_mode & S_IFMT) != type)
 		return false;
 	*identity = (struct tpck_leftover){.inode = found.stx_ino};
@@ -69,27 +69,27 @@ static int look(const char *entry)
 /* The files in it that the program made, and nothing else. */
 static void own_files_remove(const char *path)
 {
-	int fd = (int)syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0);
+	int fd = tpck_sys_openat(AT_FDCWD, path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0);
 	char buffer[4096];
 	ssize_t got;
 
-	while (fd >= 0 && (got = syscall(SYS_getdents64, fd, buffer, sizeof buffer)) > 0)
+	while (fd >= 0 && (got = tpck_sys_getdents(fd, buffer, sizeof buffer)) > 0)
 		for (char *at = buffer; at < buffer + got; at += ((struct dirent64 *)at)->d_reclen) {
 			const char *name = ((struct dirent64 *)at)->d_name;
 
 			if (identity_of(fd, name, S_IFREG, &looked_for) && tpck_lists_each("made", look) > 0)
-				syscall(SYS_unlinkat, fd, name, 0);
+				tpck_sys_unlinkat(fd, name, 0);
 		}
 	if (fd >= 0)
-		syscall(SYS_close, fd);
+		tpck_sys_close(fd);
 }
 
 static void folder_remove(const char *path)
 {
-	if (!syscall(SYS_unlinkat, AT_FDCWD, path, AT_REMOVEDIR) || (errno != ENOTEMPTY && errno != EEXIST))
+	if (!tpck_sys_unlinkat(AT_FDCWD, path, AT_REMOVEDIR) || (errno != ENOTEMPTY && errno != EEXIST))
 		return;
 	own_files_remove(path);
-	syscall(SYS_unlinkat, AT_FDCWD, path, AT_REMOVEDIR);
+	tpck_sys_unlinkat(AT_FDCWD, path, AT_REMOVEDIR);
 }
 
 /* Folders that are to go from this boundary on, of all ranks, each with its identity. The latest of this one is kept, to say

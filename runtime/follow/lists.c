@@ -3,6 +3,7 @@
 #include "config.h"
 
 #include "runtime/base/door.h"
+#include "runtime/base/kernel.h"
 #include "runtime/base/layout.h"
 #include "runtime/follow/follow.h"
 
@@ -12,7 +13,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "runtime/base/unsignalled.h"
@@ -52,9 +52,9 @@ void tpck_lists_add_to(const char *path, unsigned names, const char *entry)
 	fd = tpck_door_file(path, names, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600);
 	if (fd >= 0) {
 		tpck_unsignalled_begin(&signals);
-		(void)!syscall(SYS_write, fd, entry, strlen(entry) + 1);
+		(void)!tpck_sys_write(fd, entry, strlen(entry) + 1);
 		tpck_unsignalled_end(&signals);
-		syscall(SYS_close, fd);
+		tpck_sys_close(fd);
 	}
 }
 
@@ -112,13 +112,13 @@ int tpck_lists_each_in(const char *path, unsigned names, int (*call)(const char 
 	fd = tpck_door_file(path, names, TPCK_DOOR_READ, 0);
 	if (fd < 0)
 		return 0;
-	if (!syscall(SYS_newfstatat, fd, "", &found, AT_EMPTY_PATH) && found.st_size > 0)
-		text = mmap(NULL, (size_t)found.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
-	syscall(SYS_close, fd);
+	if (!tpck_sys_fstatat(fd, "", &found, AT_EMPTY_PATH) && found.st_size > 0)
+		text = tpck_sys_mmap(NULL, (size_t)found.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
+	tpck_sys_close(fd);
 	if (text == MAP_FAILED)
 		return found.st_size > 0 ? -ENOMEM : 0;
 	result = tpck_lists_parse(text, (size_t)found.st_size, call);
-	munmap(text, (size_t)found.st_size);
+	tpck_sys_munmap(text, (size_t)found.st_size);
 	return result;
 }
 

@@ -6,9 +6,9 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
+#include "runtime/base/kernel.h"
 #include "runtime/base/unsignalled.h"
 #include "runtime/follow/follow.h"
 #include "runtime/follow/follow_private.h"
@@ -22,14 +22,14 @@ int tpck_output_divert(void)
 		struct stat found;
 		int sink;
 
-		if (syscall(SYS_newfstatat, fd, "", &found, AT_EMPTY_PATH))
+		if (tpck_sys_fstatat(fd, "", &found, AT_EMPTY_PATH))
 			continue;
-		real_output[fd] = tpck_reach_high((int)syscall(SYS_dup, fd));
-		sink = (int)syscall(SYS_memfd_create, "tpck-output", 1u);
+		real_output[fd] = tpck_reach_high(tpck_sys_dup(fd));
+		sink = tpck_sys_memfd_create("tpck-output", 1u);
 		if (real_output[fd] < 0 || sink < 0)
 			return -errno;
-		syscall(SYS_dup3, sink, fd, 0);
-		syscall(SYS_close, sink);
+		tpck_sys_dup3(sink, fd, 0);
+		tpck_sys_close(sink);
 		if (isatty(real_output[fd]))
 			setvbuf(fd == 1 ? stdout : stderr, NULL, fd == 1 ? _IOLBF : _IONBF, 0);
 	}
@@ -47,8 +47,8 @@ void tpck_output_back(void)
 	for (int fd = 1; fd <= 2; fd++) {
 		if (real_output[fd] < 0)
 			continue;
-		syscall(SYS_dup3, real_output[fd], fd, 0);
-		syscall(SYS_close, real_output[fd]);
+		tpck_sys_dup3(real_output[fd], fd, 0);
+		tpck_sys_close(real_output[fd]);
 		real_output[fd] = -1;
 	}
 }
@@ -57,12 +57,12 @@ void tpck_follow_say_error(void)
 {
 	struct tpck_unsignalled signals;
 	char text[2048];
-	off_t end = (off_t)syscall(SYS_lseek, 2, 0, SEEK_END);
+	off_t end = tpck_sys_lseek(2, 0, SEEK_END);
 	off_t from = end > (off_t)sizeof text ? end - (off_t)sizeof text : 0;
-	ssize_t got = real_output[2] >= 0 ? syscall(SYS_pread64, 2, text, sizeof text, from) : 0;
+	ssize_t got = real_output[2] >= 0 ? tpck_sys_pread(2, text, sizeof text, from) : 0;
 
 	tpck_unsignalled_begin(&signals);
 	if (got > 0)
-		(void)!syscall(SYS_write, real_output[2], text, got);
+		(void)!tpck_sys_write(real_output[2], text, got);
 	tpck_unsignalled_end(&signals);
 }

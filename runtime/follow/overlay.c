@@ -10,11 +10,11 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
-#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "runtime/base/door.h"
+#include "runtime/base/kernel.h"
 #include "runtime/base/layout.h"
 #include "runtime/follow/follow.h"
 #include "runtime/base/log.h"
@@ -36,7 +36,7 @@ static _Atomic dev_t scratch_device; /* of what is in memory only */
 
 static int scratch_new(mode_t mode)
 {
-	int fd = tpck_reach_high((int)syscall(SYS_memfd_create, TPCK_SCRATCH_NAME, 1u /* MFD_CLOEXEC */));
+	int fd = tpck_reach_high(tpck_sys_memfd_create(TPCK_SCRATCH_NAME, 1u /* MFD_CLOEXEC */));
 
 	if (fd >= 0)
 		(void)!fchmod(fd, mode & 07777);
@@ -49,7 +49,7 @@ static void entry_gets(struct tpck_overlay_entry *entry, int fd)
 
 	entry->fd = fd;
 	entry->inode = 0;
-	if (fd >= 0 && !syscall(SYS_newfstatat, fd, "", &made, AT_EMPTY_PATH)) {
+	if (fd >= 0 && !tpck_sys_fstatat(fd, "", &made, AT_EMPTY_PATH)) {
 		entry->inode = made.st_ino;
 		scratch_device = made.st_dev;
 	}
@@ -80,8 +80,7 @@ static int scratch_reopen(int fd, int flags)
 	char link[64];
 
 	snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
-	return (int)syscall(SYS_openat, AT_FDCWD, link,
-			    flags & ~(O_CREAT | O_EXCL | O_TRUNC | O_NOFOLLOW | O_DIRECT), 0);
+	return tpck_sys_openat(AT_FDCWD, link, flags & ~(O_CREAT | O_EXCL | O_TRUNC | O_NOFOLLOW | O_DIRECT), 0);
 }
 
 bool tpck_overlay_active(void)
@@ -199,7 +198,7 @@ static void folder_changes(const char *path)
 	snprintf(above, sizeof above, "%.*s", (int)(slash - path), path);
 	folder = tpck_overlay_find(tpck_follow_digest(above));
 	if (folder && folder->kind == TPCK_KIND_FOLDER)
-		syscall(SYS_clock_gettime, CLOCK_REALTIME, &folder->when);
+		tpck_sys_clock_gettime(CLOCK_REALTIME, &folder->when);
 }
 
 static int by_path(const void *a, const void *b)
@@ -236,7 +235,7 @@ static struct tpck_overlay_entry *import(const char *path, uint64_t digest, bool
 	int from;
 
 	*existed = source == TPCK_SOURCE_VERSION ? !tpck_kept_stat(version, &found)
-						 : source != TPCK_SOURCE_ABSENT && !syscall(SYS_newfstatat, AT_FDCWD, path, &found, 0);
+						 : source != TPCK_SOURCE_ABSENT && !tpck_sys_fstatat(AT_FDCWD, path, &found, 0);
 	if (source == TPCK_SOURCE_LOST)
 		*existed = true;
 	if (source == TPCK_SOURCE_LOST && content)
@@ -250,12 +249,12 @@ static struct tpck_overlay_entry *import(const char *path, uint64_t digest, bool
 	entry->kind = TPCK_KIND_FILE;
 	if (*existed && content && S_ISREG(found.st_mode)) {
 		from = source == TPCK_SOURCE_VERSION ? tpck_door_file(version, TPCK_KEPT_NAMES, TPCK_DOOR_READ, 0)
-						     : (int)syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0);
+						     : tpck_sys_openat(AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0);
 		if (from < 0 || tpck_follow_copy(from, entry->fd, (uint64_t)found.st_size))
 			tpck_overlay_differs("cannot read what the first run found at", path);
-		syscall(SYS_utimensat, entry->fd, NULL, (const struct timespec[2]){found.st_atim, found.st_mtim}, 0);
+		tpck_sys_utimensat(entry->fd, NULL, (const struct timespec[2]){found.st_atim, found.st_mtim}, 0);
 		if (from >= 0)
-			syscall(SYS_close, from);
+			tpck_sys_close(from);
 	}
 	return entry;
 }
@@ -278,14 +277,14 @@ static bool special(const char *path)
 {
 	struct stat found;
 
-	return !syscall(SYS_newfstatat, AT_FDCWD, path, &found, 0) && !S_ISREG(found.st_mode);
+	return !tpck_sys_fstatat(AT_FDCWD, path, &found, 0) && !S_ISREG(found.st_mode);
 }
 
 static bool really_folder(const char *path)
 {
 	struct stat found;
 
-	return !syscall(SYS_newfstatat, AT_FDCWD, path, &found, 0) && S_ISDIR(found.st_mode);
+	return !tpck_sys_fstatat(AT_FDCWD, path, &found, 0) && S_ISDIR(found.st_mode);
 }
 
 /* A folder that the first run found, and that is gone by now. */
@@ -303,9 +302,9 @@ static int open_folder(const char *path, uint64_t digest, int flags)
 
 	if ((entry || was_folder(path, digest)) && !really_folder(path)) {
 		standin = tpck_folders_standin(path);
-		return standin ? (int)syscall(SYS_openat, AT_FDCWD, standin, flags, 0) : fail(EIO);
+		return standin ? tpck_sys_openat(AT_FDCWD, standin, flags, 0) : fail(EIO);
 	}
-	return (int)syscall(SYS_openat, AT_FDCWD, path, flags, 0);
+	return tpck_sys_openat(AT_FDCWD, path, flags, 0);
 }
 
 static int open_changing(const char *path, uint64_t digest, int flags, mode_t mode)
@@ -319,7 +318,7 @@ static int open_changing(const char *path, uint64_t digest, int flags, mode_t mo
 		char version[TPCK_FOLLOW_FOLDER + 128];
 		bool here = !entry && tpck_learnt_source(path, digest, version, sizeof version) != TPCK_SOURCE_ABSENT;
 
-		if (here && !special(path) && !syscall(SYS_faccessat, AT_FDCWD, path, F_OK))
+		if (here && !special(path) && !tpck_sys_faccessat(AT_FDCWD, path, F_OK))
 			existed = true;
 		if (!existed && !(flags & O_CREAT))
 			return fail(ENOENT);
@@ -343,7 +342,7 @@ static int open_changing(const char *path, uint64_t digest, int flags, mode_t mo
 	if (!existed)
 		folder_changes(path);
 	entry->changed = true;
-	if (flags & O_TRUNC && ftruncate(entry->fd, 0))
+	if (flags & O_TRUNC && tpck_sys_ftruncate(entry->fd, 0))
 		return -1;
 	if (flags & O_EXCL)
 		tpck_syscalls_watch(); /* a temporary file: how will it be renamed? */
@@ -356,7 +355,7 @@ static int nameless(int flags, mode_t mode)
 	int fd = scratch_new(mode & ~mask), opened = fd < 0 ? fd : scratch_reopen(fd, flags & ~O_TMPFILE), saved = errno;
 
 	if (fd >= 0)
-		syscall(SYS_close, fd);
+		tpck_sys_close(fd);
 	errno = saved;
 	return opened;
 }
@@ -372,7 +371,7 @@ int tpck_overlay_open(const char *path, uint64_t digest, int flags, mode_t mode)
 	if ((flags & O_TMPFILE) == O_TMPFILE)
 		return ((entry && entry->kind == TPCK_KIND_FOLDER) || was_folder(path, digest)) && !really_folder(path)
 			       ? nameless(flags, mode)
-			       : (int)syscall(SYS_openat, AT_FDCWD, path, flags, mode);
+			       : tpck_sys_openat(AT_FDCWD, path, flags, mode);
 	if (entry && entry->kind == TPCK_KIND_LINK)
 		return fail(changes && flags & O_EXCL ? EEXIST : ELOOP); /* it is not to be followed */
 	source = entry ? TPCK_SOURCE_REAL : tpck_learnt_source(path, digest, version, sizeof version);
@@ -382,7 +381,7 @@ int tpck_overlay_open(const char *path, uint64_t digest, int flags, mode_t mode)
 	    (!entry && source == TPCK_SOURCE_REAL && (really_folder(path) || was_folder(path, digest))))
 		return changes ? fail(EISDIR) : open_folder(path, digest, flags);
 	if (!entry && source == TPCK_SOURCE_REAL && special(path))
-		return (int)syscall(SYS_openat, AT_FDCWD, path, flags, mode);
+		return tpck_sys_openat(AT_FDCWD, path, flags, mode);
 	if (changes)
 		return open_changing(path, digest, flags, mode);
 	if (entry)
@@ -391,7 +390,7 @@ int tpck_overlay_open(const char *path, uint64_t digest, int flags, mode_t mode)
 		return open_version(version, flags);
 	if (source == TPCK_SOURCE_LOST)
 		tpck_overlay_differs("the file is another than the first run read:", path);
-	return (int)syscall(SYS_openat, AT_FDCWD, path, flags, mode);
+	return tpck_sys_openat(AT_FDCWD, path, flags, mode);
 }
 
 static int absent(const char *path, uint64_t digest)
@@ -401,7 +400,7 @@ static int absent(const char *path, uint64_t digest)
 	if (!entry)
 		return fail(ENOMEM);
 	if (entry->fd >= 0)
-		syscall(SYS_close, entry->fd);
+		tpck_sys_close(entry->fd);
 	entry->fd = -1;
 	free(entry->target);
 	entry->target = NULL;
@@ -428,9 +427,9 @@ static struct tpck_overlay_entry *present(const char *path, uint64_t digest)
 	}
 	if (tpck_overlay_stat(path, digest, &found) == -1)
 		return NULL;
-	if (!syscall(SYS_newfstatat, AT_FDCWD, path, &found, AT_SYMLINK_NOFOLLOW) && S_ISLNK(found.st_mode)) {
+	if (!tpck_sys_fstatat(AT_FDCWD, path, &found, AT_SYMLINK_NOFOLLOW) && S_ISLNK(found.st_mode)) {
 		char target[TPCK_FOLLOW_PATH];
-		ssize_t got = syscall(SYS_readlink, path, target, sizeof target - 1);
+		ssize_t got = tpck_sys_readlink(path, target, sizeof target - 1);
 
 		entry = got > 0 ? enter(path, digest) : NULL;
 		if (entry) {
@@ -446,7 +445,7 @@ static struct tpck_overlay_entry *present(const char *path, uint64_t digest)
 			entry->kind = TPCK_KIND_FOLDER;
 		return entry;
 	}
-	if (syscall(SYS_faccessat, AT_FDCWD, path, F_OK) && tpck_learnt_first(digest) == NULL) {
+	if (tpck_sys_faccessat(AT_FDCWD, path, F_OK) && tpck_learnt_first(digest) == NULL) {
 		errno = ENOENT;
 		return NULL;
 	}
@@ -462,7 +461,7 @@ static int move(struct tpck_overlay_entry *source, const char *to, uint64_t to_d
 	if (target == source)
 		return 0;
 	if (target->fd >= 0)
-		syscall(SYS_close, target->fd);
+		tpck_sys_close(target->fd);
 	free(target->target);
 	target->fd = source->fd;
 	target->inode = source->inode;
@@ -524,12 +523,12 @@ int tpck_overlay_rename(const char *from, uint64_t from_digest, const char *to, 
 
 int tpck_overlay_take(const char *from, const char *to, uint64_t to_digest)
 {
-	int in = (int)syscall(SYS_openat, AT_FDCWD, from, O_RDONLY | O_CLOEXEC, 0), out = -1, result = -1;
+	int in = tpck_sys_openat(AT_FDCWD, from, O_RDONLY | O_CLOEXEC, 0), out = -1, result = -1;
 	struct stat found;
 
 	if (in < 0)
 		return -1;
-	if (!syscall(SYS_newfstatat, in, "", &found, AT_EMPTY_PATH) && S_ISREG(found.st_mode)) {
+	if (!tpck_sys_fstatat(in, "", &found, AT_EMPTY_PATH) && S_ISREG(found.st_mode)) {
 		absent(to, to_digest);
 		out = open_changing(to, to_digest, O_WRONLY | O_CREAT, found.st_mode & 07777);
 	} else {
@@ -537,10 +536,10 @@ int tpck_overlay_take(const char *from, const char *to, uint64_t to_digest)
 		errno = EXDEV;
 	}
 	if (out >= 0 && !tpck_follow_copy(in, out, (uint64_t)found.st_size) && !fchmod(out, found.st_mode & 07777))
-		result = (int)syscall(SYS_unlinkat, AT_FDCWD, from, 0);
+		result = tpck_sys_unlinkat(AT_FDCWD, from, 0);
 	if (out >= 0)
-		syscall(SYS_close, out);
-	syscall(SYS_close, in);
+		tpck_sys_close(out);
+	tpck_sys_close(in);
 	return result;
 }
 
@@ -553,7 +552,7 @@ int tpck_overlay_beside(const char *path, char *beside, size_t size)
 			errno = ENAMETOOLONG;
 			break;
 		}
-		fd = (int)syscall(SYS_openat, AT_FDCWD, beside, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+		fd = tpck_sys_openat(AT_FDCWD, beside, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
 		if (fd < 0 && errno != EEXIST)
 			break;
 	}
@@ -568,20 +567,20 @@ int tpck_overlay_give(const char *from, uint64_t from_digest, const char *to)
 
 	if (in < 0)
 		return -1;
-	if (syscall(SYS_newfstatat, in, "", &found, AT_EMPTY_PATH) || !S_ISREG(found.st_mode)) {
+	if (tpck_sys_fstatat(in, "", &found, AT_EMPTY_PATH) || !S_ISREG(found.st_mode)) {
 		tpck_overlay_differs("a folder is renamed to be a real one:", from);
 		errno = EXDEV;
 	} else {
 		out = tpck_overlay_beside(to, beside, sizeof beside);
 	}
 	if (out >= 0 && !tpck_follow_copy(in, out, (uint64_t)found.st_size) && !fchmod(out, found.st_mode & 07777) &&
-	    !syscall(SYS_renameat, AT_FDCWD, beside, AT_FDCWD, to))
+	    !tpck_sys_renameat(AT_FDCWD, beside, AT_FDCWD, to))
 		result = tpck_overlay_unlink(from, from_digest, 0);
 	else if (out >= 0)
-		syscall(SYS_unlinkat, AT_FDCWD, beside, 0);
+		tpck_sys_unlinkat(AT_FDCWD, beside, 0);
 	if (out >= 0)
-		syscall(SYS_close, out);
-	syscall(SYS_close, in);
+		tpck_sys_close(out);
+	tpck_sys_close(in);
 	return result;
 }
 
@@ -602,7 +601,7 @@ int tpck_overlay_unlink(const char *path, uint64_t digest, int flags)
 			return fail(ENOENT);
 		folder = S_ISDIR(first->mode);
 	} else {
-		if (syscall(SYS_newfstatat, AT_FDCWD, path, &now, AT_SYMLINK_NOFOLLOW))
+		if (tpck_sys_fstatat(AT_FDCWD, path, &now, AT_SYMLINK_NOFOLLOW))
 			return -1;
 		folder = S_ISDIR(now.st_mode);
 	}
@@ -626,7 +625,7 @@ static bool there(const char *path, uint64_t digest)
 	int known = tpck_overlay_stat(path, digest, &found);
 
 	return known == 0 ||
-	       (known == TPCK_OVERLAY_REAL && !syscall(SYS_newfstatat, AT_FDCWD, path, &found, AT_SYMLINK_NOFOLLOW));
+	       (known == TPCK_OVERLAY_REAL && !tpck_sys_fstatat(AT_FDCWD, path, &found, AT_SYMLINK_NOFOLLOW));
 }
 
 int tpck_overlay_mkdir(const char *path, uint64_t digest, mode_t mode)
@@ -641,7 +640,7 @@ int tpck_overlay_mkdir(const char *path, uint64_t digest, mode_t mode)
 	entry->kind = TPCK_KIND_FOLDER;
 	entry->mode = mode & ~mask & 07777;
 	entry->changed = true;
-	syscall(SYS_clock_gettime, CLOCK_REALTIME, &entry->when);
+	tpck_sys_clock_gettime(CLOCK_REALTIME, &entry->when);
 	folder_changes(path);
 	tpck_services_folder(path);
 	return 0;
@@ -682,7 +681,7 @@ int tpck_overlay_link(const char *from, uint64_t from_digest, const char *to, ui
 	if (source->kind != TPCK_KIND_FILE)
 		return fail(EPERM);
 	entry = enter(to, to_digest);
-	fd = entry ? tpck_reach_high((int)syscall(SYS_dup, source->fd)) : -1;
+	fd = entry ? tpck_reach_high(tpck_sys_dup(source->fd)) : -1;
 	if (fd < 0)
 		return fail(ENOMEM);
 	entry_gets(entry, fd);
@@ -700,7 +699,7 @@ int tpck_overlay_chmod(const char *path, uint64_t digest, mode_t mode)
 
 	/* The first run has done it already. */
 	if (!tpck_overlay_find(digest) && tpck_overlay_stat(path, digest, &found) == TPCK_OVERLAY_REAL &&
-	    !syscall(SYS_newfstatat, AT_FDCWD, path, &found, 0) && ((found.st_mode ^ mode) & 07777) == 0)
+	    !tpck_sys_fstatat(AT_FDCWD, path, &found, 0) && ((found.st_mode ^ mode) & 07777) == 0)
 		return 0;
 	entry = present(path, digest);
 	if (!entry)
@@ -717,7 +716,7 @@ int tpck_overlay_times(const char *path, uint64_t digest, const struct timespec 
 	if (!entry || entry->kind != TPCK_KIND_FILE)
 		return there(path, digest) ? 0 : fail(ENOENT);
 	entry->changed = true;
-	return (int)syscall(SYS_utimensat, entry->fd, NULL, times, 0);
+	return tpck_sys_utimensat(entry->fd, NULL, times, 0);
 }
 
 const char *tpck_overlay_place(char *path, uint64_t digest, bool changes)
@@ -782,10 +781,10 @@ static int folder_stat(const char *path, mode_t mode, struct stat *found)
 {
 	const char *standin;
 
-	if (!syscall(SYS_newfstatat, AT_FDCWD, path, found, 0) && S_ISDIR(found->st_mode))
+	if (!tpck_sys_fstatat(AT_FDCWD, path, found, 0) && S_ISDIR(found->st_mode))
 		return 0;
 	standin = tpck_folders_standin(path);
-	if (!standin || syscall(SYS_newfstatat, AT_FDCWD, standin, found, 0))
+	if (!standin || tpck_sys_fstatat(AT_FDCWD, standin, found, 0))
 		return fail(EIO);
 	found->st_mode = S_IFDIR | mode;
 	return 0;
@@ -802,7 +801,7 @@ static int link_stat(const struct tpck_overlay_entry *entry, struct stat *found)
 
 static int scratch_stat(const struct tpck_overlay_entry *entry, struct stat *found)
 {
-	int result = (int)syscall(SYS_newfstatat, entry->fd, "", found, AT_EMPTY_PATH);
+	int result = tpck_sys_fstatat(entry->fd, "", found, AT_EMPTY_PATH);
 
 	if (!result)
 		found->st_nlink = entry->linked ? names_of(found->st_ino) : 1;
@@ -813,7 +812,7 @@ static bool of_others(const char *path, uint64_t digest, struct stat *found)
 {
 	const struct tpck_record_file *then = tpck_learnt_of_others(digest);
 
-	if (!then || syscall(SYS_newfstatat, AT_FDCWD, path, found, 0))
+	if (!then || tpck_sys_fstatat(AT_FDCWD, path, found, 0))
 		return false;
 	found->st_mode = then->mode;
 	found->st_size = (off_t)then->bytes;

@@ -2,13 +2,13 @@
 /* Paths as the program writes them, and which are followed. */
 #include "config.h"
 
+#include "runtime/base/kernel.h"
 #include "runtime/follow/follow.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "runtime/base/digest.h"
@@ -31,12 +31,12 @@ static bool base_of(int folder, char *base, size_t size, size_t *length)
 	if (folder == AT_FDCWD) {
 		got = tpck_early_base(base, size, length);
 		if (!got) {
-			got = syscall(SYS_getcwd, base, size); /* with its NUL */
+			got = tpck_sys_getcwd(base, size); /* with its NUL */
 			*length = got > 0 ? (size_t)got - 1 : 0;
 		}
 	} else {
 		snprintf(link, sizeof link, "/proc/self/fd/%d", folder);
-		got = syscall(SYS_readlink, link, base, size - 1);
+		got = tpck_sys_readlink(link, base, size - 1);
 		if (got > 0) {
 			base[got] = '\0';
 			tpck_folders_named(base, base, size);

@@ -7,10 +7,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "runtime/base/door.h"
+#include "runtime/base/kernel.h"
 #include "runtime/base/log.h"
 #include "runtime/follow/follow.h"
 #include "runtime/follow/follow_private.h"
@@ -25,10 +25,10 @@ static void parents_settle(const char *path)
 	if (!slash || slash == path || (size_t)(slash - path) >= sizeof above)
 		return;
 	snprintf(above, sizeof above, "%.*s", (int)(slash - path), path);
-	if (!syscall(SYS_faccessat, AT_FDCWD, above, F_OK))
+	if (!tpck_sys_faccessat(AT_FDCWD, above, F_OK))
 		return;
 	parents_settle(above);
-	syscall(SYS_mkdirat, AT_FDCWD, above, 0777 & ~tpck_overlay_mask());
+	tpck_sys_mkdirat(AT_FDCWD, above, 0777 & ~tpck_overlay_mask());
 }
 
 static bool same_prefix(int a, int b, uint64_t bytes)
@@ -38,8 +38,8 @@ static bool same_prefix(int a, int b, uint64_t bytes)
 	for (uint64_t at = 0; at < bytes;) {
 		size_t want = bytes - at < sizeof one ? bytes - at : sizeof one;
 
-		if (syscall(SYS_pread64, a, one, want, at) != (long)want ||
-		    syscall(SYS_pread64, b, two, want, at) != (long)want || memcmp(one, two, want) != 0)
+		if (tpck_sys_pread(a, one, want, at) != (long)want ||
+		    tpck_sys_pread(b, two, want, at) != (long)want || memcmp(one, two, want) != 0)
 			return false;
 		at += want;
 	}
@@ -59,7 +59,7 @@ static bool has_forgotten(int fd, int scratch, uint64_t bytes, bool *others)
 	for (uint64_t at = 0; at < bytes;) {
 		size_t want = bytes - at < sizeof real ? bytes - at : sizeof real;
 
-		if (syscall(SYS_pread64, fd, real, want, at) != (long)want || syscall(SYS_pread64, scratch, mine, want, at) != (long)want)
+		if (tpck_sys_pread(fd, real, want, at) != (long)want || tpck_sys_pread(scratch, mine, want, at) != (long)want)
 			return false;
 		for (size_t i = 0; i < want; i++) {
 			zeros = mine[i] ? 0 : zeros + 1;
@@ -87,12 +87,12 @@ static bool stays(const struct tpck_overlay_entry *entry, int fd, const struct s
 static void attributes_settle(int from, int to)
 {
 	char names[4096], value[4096];
-	ssize_t size = syscall(SYS_flistxattr, from, names, sizeof names), bytes;
+	ssize_t size = tpck_sys_flistxattr(from, names, sizeof names), bytes;
 
 	for (const char *name = names; size > 0 && name < names + size; name += strlen(name) + 1) {
-		bytes = syscall(SYS_fgetxattr, from, name, value, sizeof value);
+		bytes = tpck_sys_fgetxattr(from, name, value, sizeof value);
 		if (bytes >= 0)
-			syscall(SYS_fsetxattr, to, name, value, bytes, 0);
+			tpck_sys_fsetxattr(to, name, value, bytes, 0);
 	}
 }
 
@@ -104,18 +104,18 @@ static int file_settle(const struct tpck_overlay_entry *entry)
 
 	parents_settle(entry->path);
 	tpck_follow_makes(entry->path);
-	fd = (int)syscall(SYS_openat, AT_FDCWD, entry->path, O_RDWR | O_CREAT | O_CLOEXEC, 0666 & ~tpck_overlay_mask());
+	fd = tpck_sys_openat(AT_FDCWD, entry->path, O_RDWR | O_CREAT | O_CLOEXEC, 0666 & ~tpck_overlay_mask());
 	if (fd < 0)
 		return -errno;
-	if (syscall(SYS_newfstatat, entry->fd, "", &scratch, AT_EMPTY_PATH) ||
-	    syscall(SYS_newfstatat, fd, "", &real, AT_EMPTY_PATH)) {
+	if (tpck_sys_fstatat(entry->fd, "", &scratch, AT_EMPTY_PATH) ||
+	    tpck_sys_fstatat(fd, "", &real, AT_EMPTY_PATH)) {
 		result = -EIO;
 	} else if (real.st_size >= scratch.st_size && same_prefix(fd, entry->fd, (uint64_t)scratch.st_size)) {
-		if (real.st_size != scratch.st_size && ftruncate(fd, scratch.st_size))
+		if (real.st_size != scratch.st_size && tpck_sys_ftruncate(fd, scratch.st_size))
 			result = -errno;
 	} else if (!stays(entry, fd, &real, &scratch)) {
 		result = tpck_follow_copy(entry->fd, fd, (uint64_t)scratch.st_size);
-		if (!result && ftruncate(fd, scratch.st_size))
+		if (!result && tpck_sys_ftruncate(fd, scratch.st_size))
 			result = -errno;
 	}
 	if (!result && ((real.st_mode ^ scratch.st_mode) & 07777))
@@ -126,22 +126,22 @@ static int file_settle(const struct tpck_overlay_entry *entry)
 		(void)!fchown(fd, scratch.st_uid, scratch.st_gid);
 	/* Also of one that has its content already: what is older than what, must be as the program has done it. */
 	if (!result)
-		syscall(SYS_utimensat, fd, NULL, (const struct timespec[2]){scratch.st_atim, scratch.st_mtim}, 0);
-	syscall(SYS_close, fd);
+		tpck_sys_utimensat(fd, NULL, (const struct timespec[2]){scratch.st_atim, scratch.st_mtim}, 0);
+	tpck_sys_close(fd);
 	return result;
 }
 
 static int link_to(const char *path, const char *target)
 {
 	char now[TPCK_FOLLOW_PATH];
-	ssize_t got = syscall(SYS_readlink, path, now, sizeof now);
+	ssize_t got = tpck_sys_readlink(path, now, sizeof now);
 
 	if (got >= 0 && (size_t)got == strlen(target) && memcmp(now, target, (size_t)got) == 0)
 		return 0;
 	parents_settle(path);
 	tpck_follow_makes(path);
-	syscall(SYS_unlinkat, AT_FDCWD, path, 0);
-	return syscall(SYS_symlinkat, target, AT_FDCWD, path) ? -errno : 0;
+	tpck_sys_unlinkat(AT_FDCWD, path, 0);
+	return tpck_sys_symlinkat(target, AT_FDCWD, path) ? -errno : 0;
 }
 
 static int link_settle(const struct tpck_overlay_entry *entry)
@@ -155,7 +155,7 @@ static int folder_settle(const struct tpck_overlay_entry *entry)
 		return 0;
 	parents_settle(entry->path);
 	tpck_follow_makes(entry->path);
-	return syscall(SYS_mkdirat, AT_FDCWD, entry->path, entry->mode) && errno != EEXIST ? -errno : 0;
+	return tpck_sys_mkdirat(AT_FDCWD, entry->path, entry->mode) && errno != EEXIST ? -errno : 0;
 }
 
 /* The program had removed or renamed it by the boundary: what is there now was made by the iterations
@@ -164,10 +164,10 @@ static int absent_settle(const struct tpck_overlay_entry *entry)
 {
 	struct stat now;
 
-	if (!entry->changed || syscall(SYS_newfstatat, AT_FDCWD, entry->path, &now, AT_SYMLINK_NOFOLLOW) ||
+	if (!entry->changed || tpck_sys_fstatat(AT_FDCWD, entry->path, &now, AT_SYMLINK_NOFOLLOW) ||
 	    (!S_ISREG(now.st_mode) && !S_ISLNK(now.st_mode)))
 		return 0;
-	return syscall(SYS_unlinkat, AT_FDCWD, entry->path, 0) ? -errno : 0;
+	return tpck_sys_unlinkat(AT_FDCWD, entry->path, 0) ? -errno : 0;
 }
 
 /* All entries, by path, while they are settled. */
@@ -209,10 +209,10 @@ static void created_settle(const char *path, uint64_t digest)
 	struct stat now;
 
 	if (tpck_temporary(path) || (entry ? entry->kind != TPCK_KIND_ABSENT : first && first->mode) ||
-	    syscall(SYS_newfstatat, AT_FDCWD, path, &now, AT_SYMLINK_NOFOLLOW))
+	    tpck_sys_fstatat(AT_FDCWD, path, &now, AT_SYMLINK_NOFOLLOW))
 		return;
 	if (S_ISREG(now.st_mode) || S_ISLNK(now.st_mode))
-		syscall(SYS_unlinkat, AT_FDCWD, path, 0);
+		tpck_sys_unlinkat(AT_FDCWD, path, 0);
 	else if (S_ISDIR(now.st_mode) && !something_is_in(path))
 		tpck_leftovers_folder(path);
 }
@@ -221,7 +221,7 @@ static bool is_version(const char *path, const struct tpck_record_file *version)
 {
 	struct stat now;
 
-	return !syscall(SYS_newfstatat, AT_FDCWD, path, &now, 0) && (uint64_t)now.st_size == version->bytes &&
+	return !tpck_sys_fstatat(AT_FDCWD, path, &now, 0) && (uint64_t)now.st_size == version->bytes &&
 	       now.st_mtim.tv_sec == version->mtime_s && now.st_mtim.tv_nsec == version->mtime_ns;
 }
 
@@ -256,14 +256,14 @@ static int changed_settle(const char *path, uint64_t digest, const struct tpck_r
 	to = from < 0 ? -1 : tpck_overlay_beside(path, beside, sizeof beside);
 	result = to < 0 ? -errno : tpck_follow_copy(from, to, version->bytes);
 	if (!result && (fchmod(to, kept.st_mode & 07777) || futimens(to, (const struct timespec[2]){kept.st_atim, kept.st_mtim}) ||
-			syscall(SYS_renameat, AT_FDCWD, beside, AT_FDCWD, path)))
+			tpck_sys_renameat(AT_FDCWD, beside, AT_FDCWD, path)))
 		result = -errno;
 	if (result && to >= 0)
-		syscall(SYS_unlinkat, AT_FDCWD, beside, 0);
+		tpck_sys_unlinkat(AT_FDCWD, beside, 0);
 	if (from >= 0)
-		syscall(SYS_close, from);
+		tpck_sys_close(from);
 	if (to >= 0)
-		syscall(SYS_close, to);
+		tpck_sys_close(to);
 	return result;
 }
 
@@ -272,24 +272,24 @@ static int linked_settle(const struct tpck_overlay_entry *entry, struct tpck_ove
 {
 	struct stat own, other, real, now;
 
-	if (syscall(SYS_newfstatat, entry->fd, "", &own, AT_EMPTY_PATH))
+	if (tpck_sys_fstatat(entry->fd, "", &own, AT_EMPTY_PATH))
 		return -EIO;
 	for (uint32_t i = 0; i < count; i++) {
 		if (before[i]->kind != TPCK_KIND_FILE || !before[i]->linked ||
-		    syscall(SYS_newfstatat, before[i]->fd, "", &other, AT_EMPTY_PATH) || other.st_ino != own.st_ino ||
-		    syscall(SYS_newfstatat, AT_FDCWD, before[i]->path, &real, AT_SYMLINK_NOFOLLOW))
+		    tpck_sys_fstatat(before[i]->fd, "", &other, AT_EMPTY_PATH) || other.st_ino != own.st_ino ||
+		    tpck_sys_fstatat(AT_FDCWD, before[i]->path, &real, AT_SYMLINK_NOFOLLOW))
 			continue;
-		if (!syscall(SYS_newfstatat, AT_FDCWD, entry->path, &now, AT_SYMLINK_NOFOLLOW) && now.st_ino == real.st_ino &&
+		if (!tpck_sys_fstatat(AT_FDCWD, entry->path, &now, AT_SYMLINK_NOFOLLOW) && now.st_ino == real.st_ino &&
 		    now.st_dev == real.st_dev)
 			return 0;
 		parents_settle(entry->path);
 		tpck_follow_makes(entry->path);
-		syscall(SYS_unlinkat, AT_FDCWD, entry->path, 0);
-		return syscall(SYS_linkat, AT_FDCWD, before[i]->path, AT_FDCWD, entry->path, 0) ? -errno : 0;
+		tpck_sys_unlinkat(AT_FDCWD, entry->path, 0);
+		return tpck_sys_linkat(AT_FDCWD, before[i]->path, AT_FDCWD, entry->path, 0) ? -errno : 0;
 	}
 	/* The first of them: what is there may be another file's name by now. */
-	if (!syscall(SYS_newfstatat, AT_FDCWD, entry->path, &now, AT_SYMLINK_NOFOLLOW) && now.st_nlink > 1)
-		syscall(SYS_unlinkat, AT_FDCWD, entry->path, 0);
+	if (!tpck_sys_fstatat(AT_FDCWD, entry->path, &now, AT_SYMLINK_NOFOLLOW) && now.st_nlink > 1)
+		tpck_sys_unlinkat(AT_FDCWD, entry->path, 0);
 	return file_settle(entry);
 }
 
@@ -347,7 +347,7 @@ int tpck_follow_inject(uint64_t step, char *why, size_t size)
 	}
 	for (uint32_t i = 0; i < all_count; i++)
 		if (all[i]->kind == TPCK_KIND_FOLDER && all[i]->when.tv_sec)
-			syscall(SYS_utimensat, AT_FDCWD, all[i]->path, (const struct timespec[2]){all[i]->when, all[i]->when}, 0);
+			tpck_sys_utimensat(AT_FDCWD, all[i]->path, (const struct timespec[2]){all[i]->when, all[i]->when}, 0);
 	if (tpck_held_settle(all, all_count, why, size))
 		return -EIO;
 	tpck_output_flush();
@@ -357,7 +357,7 @@ int tpck_follow_inject(uint64_t step, char *why, size_t size)
 	tpck_follow_goes_on();
 	for (uint32_t i = 0; i < all_count; i++)
 		if (all[i]->fd >= 0) {
-			syscall(SYS_close, all[i]->fd);
+			tpck_sys_close(all[i]->fd);
 			all[i]->fd = -1;
 		}
 	free(all);

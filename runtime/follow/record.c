@@ -2,6 +2,7 @@
 /* While recording: what was at a path at its first touch, and versions that may be read again. */
 #include "config.h"
 
+#include "runtime/base/kernel.h"
 #include "runtime/base/layout.h"
 #include "runtime/follow/follow.h"
 
@@ -12,7 +13,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "runtime/base/clock.h"
@@ -202,7 +202,7 @@ static void note_first(const char *absolute, uint64_t digest, _Atomic uint64_t *
 		/* Read right into the record: threads' stacks may be small. */
 		payload += sizeof record;
 		memset(payload, 0, target + 1);
-		syscall(SYS_readlink, absolute, payload, target);
+		tpck_sys_readlink(absolute, payload, target);
 		strcpy(payload + target + 1, absolute);
 	}
 }
@@ -217,7 +217,7 @@ void tpck_follow_version_name(char *path, size_t size, uint64_t digest, uint64_t
 static __attribute__((noinline)) void keep_link(const char *absolute, const struct stat *found)
 {
 	char target[PATH_SIZE], entry[2 * PATH_SIZE + 32];
-	ssize_t got = syscall(SYS_readlink, absolute, target, sizeof target);
+	ssize_t got = tpck_sys_readlink(absolute, target, sizeof target);
 
 	if (got <= 0 || (uint64_t)found->st_mtim.tv_sec * 1000000000u + (uint64_t)found->st_mtim.tv_nsec >= begun_ns)
 		return;
@@ -314,10 +314,10 @@ static int make_in(int folder, const char *making)
 		errno = -folder;
 		return -1;
 	}
-	fd = (int)syscall(SYS_openat, folder, making, FLAGS, 0600);
+	fd = tpck_sys_openat(folder, making, FLAGS, 0600);
 
-	if (fd < 0 && errno == EEXIST && !syscall(SYS_unlinkat, folder, making, 0))
-		fd = (int)syscall(SYS_openat, folder, making, FLAGS, 0600);
+	if (fd < 0 && errno == EEXIST && !tpck_sys_unlinkat(folder, making, 0))
+		fd = tpck_sys_openat(folder, making, FLAGS, 0600);
 	return fd;
 }
 
@@ -327,21 +327,21 @@ static void copy_version(const char *absolute, int folder, const char *kept, con
 	char making[160];
 	int from, to;
 
-	snprintf(making, sizeof making, "%s.%ld", kept, syscall(SYS_gettid));
-	from = (int)syscall(SYS_openat, AT_FDCWD, absolute, O_RDONLY | O_CLOEXEC, 0);
+	snprintf(making, sizeof making, "%s.%d", kept, tpck_sys_gettid());
+	from = tpck_sys_openat(AT_FDCWD, absolute, O_RDONLY | O_CLOEXEC, 0);
 	to = make_in(folder, making);
 	if (from < 0 || to < 0 || tpck_follow_copy(from, to, (uint64_t)found->st_size) || fchmod(to, found->st_mode & 07777) ||
 	    futimens(to, (const struct timespec[2]){found->st_atim, found->st_mtim}) ||
-	    syscall(SYS_renameat2, folder, making, folder, kept, 0)) {
+	    tpck_sys_renameat2(folder, making, folder, kept, 0)) {
 		tpck_log_warn("cannot keep the version of %s that was read: %m; snapshots from here on may not be resumable",
 			      absolute);
 		if (to >= 0)
-			syscall(SYS_unlinkat, folder, making, 0);
+			tpck_sys_unlinkat(folder, making, 0);
 	}
 	if (from >= 0)
-		syscall(SYS_close, from);
+		tpck_sys_close(from);
 	if (to >= 0)
-		syscall(SYS_close, to);
+		tpck_sys_close(to);
 }
 
 /* ---- before there is a place for versions ----
@@ -373,11 +373,11 @@ static void hold_version(const char *absolute, uint64_t digest, const struct sta
 	} while (!atomic_compare_exchange_weak(&early_used, &at, at + whole));
 	held = (void *)(early + at);
 	*held = (struct early_version){0, (uint32_t)found->st_size, whole, found->st_mode, found->st_atim, found->st_mtim};
-	fd = (int)syscall(SYS_openat, AT_FDCWD, absolute, O_RDONLY | O_CLOEXEC | O_NONBLOCK, 0);
-	if (fd >= 0 && syscall(SYS_read, fd, held + 1, held->size) == (long)held->size)
+	fd = tpck_sys_openat(AT_FDCWD, absolute, O_RDONLY | O_CLOEXEC | O_NONBLOCK, 0);
+	if (fd >= 0 && tpck_sys_read(fd, held + 1, held->size) == (long)held->size)
 		held->digest = digest;
 	if (fd >= 0)
-		syscall(SYS_close, fd);
+		tpck_sys_close(fd);
 	strcpy((char *)(held + 1) + held->size, absolute);
 }
 
@@ -407,16 +407,16 @@ static void put_held_versions(void)
 			continue;
 		list_version((const char *)(held + 1) + held->size, held->size, &held->modified);
 		tpck_follow_version_name(kept, sizeof kept, held->digest, held->size, held->modified.tv_sec, held->modified.tv_nsec);
-		fd = (int)syscall(SYS_openat, folder, name_in(kept), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+		fd = tpck_sys_openat(folder, name_in(kept), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
 		if (fd < 0)
 			continue;
-		if (syscall(SYS_write, fd, held + 1, held->size) != (long)held->size || fchmod(fd, held->mode & 07777) ||
+		if (tpck_sys_write(fd, held + 1, held->size) != (long)held->size || fchmod(fd, held->mode & 07777) ||
 		    futimens(fd, (const struct timespec[2]){held->accessed, held->modified}))
-			syscall(SYS_unlinkat, folder, name_in(kept), 0);
-		syscall(SYS_close, fd);
+			tpck_sys_unlinkat(folder, name_in(kept), 0);
+		tpck_sys_close(fd);
 	}
 	if (folder >= 0)
-		syscall(SYS_close, folder);
+		tpck_sys_close(folder);
 }
 
 /* Keeps the version of the first touch, before it goes away. `gone`: the name goes, the inode stays: a link will do, but
@@ -428,7 +428,7 @@ static void keep_version(const char *absolute, uint64_t digest, bool gone)
 	struct stat found;
 	int folder;
 
-	if (syscall(SYS_newfstatat, AT_FDCWD, absolute, &found, AT_SYMLINK_NOFOLLOW))
+	if (tpck_sys_fstatat(AT_FDCWD, absolute, &found, AT_SYMLINK_NOFOLLOW))
 		return;
 	if (S_ISLNK(found.st_mode) && tpck_follow_keep[0])
 		keep_link(absolute, &found);
@@ -446,11 +446,11 @@ static void keep_version(const char *absolute, uint64_t digest, bool gone)
 				found.st_mtim.tv_nsec);
 	list_version(absolute, found.st_size, &found.st_mtim);
 	folder = open_kept_folder();
-	if (syscall(SYS_faccessat, folder, name_in(kept), F_OK) &&
-	    !(gone && found.st_size > COPIED_MAX && !syscall(SYS_linkat, AT_FDCWD, absolute, folder, name_in(kept), 0)))
+	if (tpck_sys_faccessat(folder, name_in(kept), F_OK) &&
+	    !(gone && found.st_size > COPIED_MAX && !tpck_sys_linkat(AT_FDCWD, absolute, folder, name_in(kept), 0)))
 		copy_version(absolute, folder, name_in(kept), &found);
 	if (folder >= 0)
-		syscall(SYS_close, folder);
+		tpck_sys_close(folder);
 }
 
 /* A file that the program reads, and that another program made: the next one of it is made by that, too, and nobody keeps this one. */
@@ -465,12 +465,12 @@ static void keep_read(const char *absolute, uint64_t digest, const struct stat *
 		return;
 	tpck_follow_version_name(kept, sizeof kept, digest, (uint64_t)found->st_size, found->st_mtim.tv_sec, found->st_mtim.tv_nsec);
 	folder = open_kept_folder();
-	if (syscall(SYS_faccessat, folder, name_in(kept), F_OK)) {
+	if (tpck_sys_faccessat(folder, name_in(kept), F_OK)) {
 		atomic_fetch_add(&kept_read, (uint64_t)found->st_size);
 		copy_version(absolute, folder, name_in(kept), found);
 	}
 	if (folder >= 0)
-		syscall(SYS_close, folder);
+		tpck_sys_close(folder);
 }
 
 /* ftruncate first, so that a reflink or copy_file_range can do the rest. */
@@ -479,15 +479,15 @@ static int copy_bytes(int from, int to, uint64_t bytes)
 	loff_t at = 0, put = 0;
 
 	while ((uint64_t)at < bytes) {
-		ssize_t moved = syscall(SYS_copy_file_range, from, &at, to, &put, bytes - (uint64_t)at, 0);
+		ssize_t moved = tpck_sys_copy_file_range(from, &at, to, &put, bytes - (uint64_t)at, 0);
 
 		if (moved <= 0) {
 			char buffer[4096]; /* threads' stacks may be small */
 
-			moved = syscall(SYS_pread64, from, buffer, sizeof buffer, at);
+			moved = tpck_sys_pread(from, buffer, sizeof buffer, at);
 			if (moved <= 0)
 				return moved ? -errno : -EIO;
-			if (syscall(SYS_pwrite64, to, buffer, moved, put) != moved)
+			if (tpck_sys_pwrite(to, buffer, moved, put) != moved)
 				return -EIO;
 			at += moved;
 			put += moved;
@@ -572,7 +572,7 @@ ssize_t tpck_follow_link_at(const char *absolute, char *target, size_t size)
 
 	if (got != TPCK_OVERLAY_REAL)
 		return got;
-	got = syscall(SYS_readlink, absolute, target, size - 1);
+	got = tpck_sys_readlink(absolute, target, size - 1);
 	if (got > 0 && !tpck_overlay_active())
 		tpck_follow_about(absolute, digest, false, false, false);
 	return got;
@@ -584,7 +584,7 @@ static void makes(const char *absolute, bool absent)
 {
 	int saved = errno;
 
-	if (journal && !tpck_log_failed(journal) && (absent || syscall(SYS_faccessat, AT_FDCWD, absolute, F_OK))) {
+	if (journal && !tpck_log_failed(journal) && (absent || tpck_sys_faccessat(AT_FDCWD, absolute, F_OK))) {
 		_Atomic uint64_t *slot = touched_slot(tpck_follow_digest(absolute));
 
 		/* A look after a program has ended would say that this program has made it. */
@@ -609,14 +609,14 @@ void tpck_follow_moves(char *from, char *to)
 {
 	size_t from_length = strlen(from), to_length = strlen(to);
 	int saved = errno;
-	int fd = (int)syscall(SYS_openat, AT_FDCWD, from, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0);
+	int fd = tpck_sys_openat(AT_FDCWD, from, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0);
 	char buffer[4096];
 	ssize_t got;
 
 	/* What has still to come to its path in there is not listed. */
 	if (fd >= 0)
 		(void)tpck_files_settle_at(AT_FDCWD, from);
-	while (fd >= 0 && (got = syscall(SYS_getdents64, fd, buffer, sizeof buffer)) > 0) {
+	while (fd >= 0 && (got = tpck_sys_getdents(fd, buffer, sizeof buffer)) > 0) {
 		for (char *at = buffer; at < buffer + got; at += ((struct dirent64 *)at)->d_reclen) {
 			const struct dirent64 *entry = (const void *)at;
 			size_t length = strlen(entry->d_name);
@@ -639,7 +639,7 @@ void tpck_follow_moves(char *from, char *to)
 		}
 	}
 	if (fd >= 0)
-		syscall(SYS_close, fd);
+		tpck_sys_close(fd);
 	errno = saved;
 }
 
@@ -708,7 +708,7 @@ static void note_listing(const char *absolute, uint64_t digest)
 	struct tpck_thread *self = tpck_thread_peek();
 	size_t used = sizeof *record;
 	char buffer[32768];
-	int fd = (int)syscall(SYS_openat, AT_FDCWD, absolute, O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
+	int fd = tpck_sys_openat(AT_FDCWD, absolute, O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
 	ssize_t got = 0;
 	struct tpck_files_listing *pending;
 	const char *name;
@@ -716,12 +716,12 @@ static void note_listing(const char *absolute, uint64_t digest)
 	if (!record || fd < 0) {
 		free(record);
 		if (fd >= 0)
-			syscall(SYS_close, fd);
+			tpck_sys_close(fd);
 		return;
 	}
 	*record = (struct tpck_record_file){.path = digest, .mode = S_IFDIR};
 	pending = tpck_files_listing_begin(fd);
-	while ((got = syscall(SYS_getdents64, fd, buffer, sizeof buffer)) > 0) {
+	while ((got = tpck_sys_getdents(fd, buffer, sizeof buffer)) > 0) {
 		for (char *at = buffer; at < buffer + got; at += ((struct dirent64 *)at)->d_reclen) {
 			const struct dirent64 *entry = (const void *)at;
 
@@ -741,7 +741,7 @@ static void note_listing(const char *absolute, uint64_t digest)
 		if (!add_name(record, &used, 'f', name))
 			got = -1;
 	tpck_files_listing_end(pending);
-	syscall(SYS_close, fd);
+	tpck_sys_close(fd);
 	if (got == 0)
 		tpck_log_append(journal, TPCK_RECORD_FILE, TPCK_FILE_LISTING, self ? self->id : 0, 0, record, used);
 	free(record);

@@ -15,9 +15,9 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
+#include "runtime/base/kernel.h"
 #include "runtime/base/layout.h"
 #include "runtime/base/log.h"
 #include "runtime/follow/follow_private.h"
@@ -48,7 +48,7 @@ static bool is_theirs(int folder, const char *name)
 
 	for (size_t i = 0; i < sizeof endings / sizeof *endings; i++)
 		ends = ends || (length > strlen(endings[i]) && strcmp(name + length - strlen(endings[i]), endings[i]) == 0);
-	return ends && length < NAME - 32 && !syscall(SYS_newfstatat, folder, name, &found, AT_SYMLINK_NOFOLLOW) && S_ISREG(found.st_mode);
+	return ends && length < NAME - 32 && !tpck_sys_fstatat(folder, name, &found, AT_SYMLINK_NOFOLLOW) && S_ISREG(found.st_mode);
 }
 
 static void step_aside(const char *path, int folder, const char *name)
@@ -58,8 +58,8 @@ static void step_aside(const char *path, int folder, const char *name)
 
 	do
 		aside_name(to, sizeof to, name, attempt);
-	while (syscall(SYS_renameat2, folder, name, folder, to, 1 /* RENAME_NOREPLACE */) && errno == EEXIST && ++attempt < ATTEMPTS);
-	if (syscall(SYS_faccessat, folder, name, F_OK) == 0)
+	while (tpck_sys_renameat2(folder, name, folder, to, RENAME_NOREPLACE) && errno == EEXIST && ++attempt < ATTEMPTS);
+	if (tpck_sys_faccessat(folder, name, F_OK) == 0)
 		return;
 	snprintf(aside[count].folder, sizeof aside[count].folder, "%s", path);
 	snprintf(aside[count].name, NAME, "%s", name);
@@ -68,7 +68,7 @@ static void step_aside(const char *path, int folder, const char *name)
 
 static int open_folder(const char *path)
 {
-	return (int)syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0);
+	return tpck_sys_openat(AT_FDCWD, path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0);
 }
 
 void tpck_services_folder(const char *path)
@@ -77,12 +77,12 @@ void tpck_services_folder(const char *path)
 	char buffer[4096];
 	ssize_t got;
 
-	while (fd >= 0 && (got = syscall(SYS_getdents64, fd, buffer, sizeof buffer)) > 0)
+	while (fd >= 0 && (got = tpck_sys_getdents(fd, buffer, sizeof buffer)) > 0)
 		for (char *at = buffer; at < buffer + got; at += ((struct dirent64 *)at)->d_reclen)
 			if (count < MOST && is_theirs(fd, ((struct dirent64 *)at)->d_name))
 				step_aside(path, fd, ((struct dirent64 *)at)->d_name);
 	if (fd >= 0)
-		syscall(SYS_close, fd);
+		tpck_sys_close(fd);
 	errno = saved;
 }
 
@@ -91,11 +91,11 @@ static bool is_continued(int folder)
 {
 	char text[4096];
 	size_t kept = 0, overlap = sizeof continued - 2;
-	int fd = (int)syscall(SYS_openat, folder, run_log, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0);
+	int fd = tpck_sys_openat(folder, run_log, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0);
 	bool found = false;
 	ssize_t got;
 
-	for (size_t all = 0; fd >= 0 && !found && all < LOG_MOST && (got = syscall(SYS_read, fd, text + kept, sizeof text - kept)) > 0; all += (size_t)got) {
+	for (size_t all = 0; fd >= 0 && !found && all < LOG_MOST && (got = tpck_sys_read(fd, text + kept, sizeof text - kept)) > 0; all += (size_t)got) {
 		size_t bytes = kept + (size_t)got;
 
 		found = memmem(text, bytes, continued, sizeof continued - 1);
@@ -103,7 +103,7 @@ static bool is_continued(int folder)
 		memmove(text, text + bytes - kept, kept);
 	}
 	if (fd >= 0)
-		syscall(SYS_close, fd);
+		tpck_sys_close(fd);
 	return found;
 }
 
@@ -116,7 +116,7 @@ static void settle(bool live)
 		int folder = open_folder(aside[i].folder);
 		struct stat made;
 		/* What the service has made since is the whole of it once the process is live, and a part before. */
-		bool whole = live && !syscall(SYS_newfstatat, folder, aside[i].name, &made, AT_SYMLINK_NOFOLLOW);
+		bool whole = live && !tpck_sys_fstatat(folder, aside[i].name, &made, AT_SYMLINK_NOFOLLOW);
 
 		if (folder < 0)
 			continue;
@@ -125,13 +125,13 @@ static void settle(bool live)
 				      "without resume= in wandb.init they take the place of those", aside[i].folder);
 		if (!whole) {
 			aside_name(from, sizeof from, aside[i].name, 1);
-			syscall(SYS_renameat, folder, from, folder, aside[i].name);
+			tpck_sys_renameat(folder, from, folder, aside[i].name);
 		}
 		for (int attempt = whole ? 1 : 2; attempt <= aside[i].attempts; attempt++) {
 			aside_name(from, sizeof from, aside[i].name, attempt);
-			syscall(SYS_unlinkat, folder, from, 0);
+			tpck_sys_unlinkat(folder, from, 0);
 		}
-		syscall(SYS_close, folder);
+		tpck_sys_close(folder);
 	}
 	count = 0;
 }

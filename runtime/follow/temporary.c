@@ -7,9 +7,9 @@
 #include <ftw.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
+#include "runtime/base/kernel.h"
 #include "runtime/base/layout.h"
 #include "runtime/follow/follow_private.h"
 #include "runtime/track/threads.h"
@@ -42,7 +42,7 @@ static int remove_one(const char *path, const struct stat *found, int flag, stru
 {
 	(void)flag;
 	(void)at;
-	return (int)syscall(SYS_unlinkat, AT_FDCWD, path, S_ISDIR(found->st_mode) ? AT_REMOVEDIR : 0);
+	return tpck_sys_unlinkat(AT_FDCWD, path, S_ISDIR(found->st_mode) ? AT_REMOVEDIR : 0);
 }
 
 static void remove_all(const char *path)
@@ -76,7 +76,7 @@ bool tpck_temporary_named(const char *path)
 	struct stat found;
 	int saved = errno;
 	bool named = !tpck_learnt_first(tpck_follow_digest(path)) && temporary_place(path) &&
-		     syscall(SYS_newfstatat, AT_FDCWD, path, &found, AT_SYMLINK_NOFOLLOW) && errno == ENOENT && begins(path);
+		     tpck_sys_fstatat(AT_FDCWD, path, &found, AT_SYMLINK_NOFOLLOW) && errno == ENOENT && begins(path);
 
 	errno = saved;
 	return named;
@@ -89,7 +89,7 @@ bool tpck_temporary_begins(const char *path, mode_t mode, mode_t wanted)
 
 	if ((mode & 0777) != wanted || !temporary_place(path) || (first && first->mode))
 		return false;
-	if (!syscall(SYS_newfstatat, AT_FDCWD, path, &found, AT_SYMLINK_NOFOLLOW)) {
+	if (!tpck_sys_fstatat(AT_FDCWD, path, &found, AT_SYMLINK_NOFOLLOW)) {
 		/* A run that was killed left it. */
 		if (found.st_uid != geteuid() || (found.st_mode & 0777) != wanted || !tpck_follow_created(path))
 			return false;

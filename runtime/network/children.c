@@ -7,10 +7,10 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "runtime/base/kernel.h"
 #include "runtime/base/layout.h"
 #include "runtime/base/log.h"
 #include "runtime/network/played_private.h"
@@ -59,7 +59,7 @@ void tpck_network_forking(void)
 		if (!session[0] || !mail)
 			early_mail = mail;
 	}
-	at = shared || !mail ? MAP_FAILED : mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	at = shared || !mail ? MAP_FAILED : tpck_sys_mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	if (at != MAP_FAILED) {
 		shared = at;
 		atomic_store(&shared->forwards, tpck_network_forwards());
@@ -264,6 +264,6 @@ void tpck_network_child_waits(const struct tpck_record_peer *peer)
 	tpck_log_debug("a forked child waits for its parent to be live before it connects to %s", tpck_peer_text(peer, text));
 	atomic_fetch_add(&shared->waiting, 1);
 	while (tpck_network_child_forwards() && !atomic_load(&shared->released))
-		syscall(SYS_clock_nanosleep, CLOCK_MONOTONIC, 0, &pause, NULL);
+		tpck_sys_clock_nanosleep(CLOCK_MONOTONIC, 0, &pause, NULL);
 	atomic_fetch_sub(&shared->waiting, 1);
 }

@@ -4,9 +4,9 @@
 
 #include <errno.h>
 #include <string.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
+#include "runtime/base/kernel.h"
 #include "runtime/network/network_private.h"
 #include "runtime/track/threads.h"
 
@@ -15,7 +15,7 @@ static bool is_type(int fd, int type)
 	socklen_t bytes = sizeof type;
 	int found = -1;
 
-	return !syscall(SYS_getsockopt, fd, SOL_SOCKET, SO_TYPE, &found, &bytes) && found == type;
+	return !tpck_sys_getsockopt(fd, SOL_SOCKET, SO_TYPE, &found, &bytes) && found == type;
 }
 
 /* The number of a connection that is counted, in each run the same: those to Unix sockets have numbers of their own, as it is known only behind connect()

@@ -8,12 +8,12 @@
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/syscall.h>
 #include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "runtime/base/clock.h"
+#include "runtime/base/kernel.h"
 #include "runtime/base/log.h"
 #include "runtime/network/played_private.h"
 #include "runtime/replay/forward.h"
@@ -111,12 +111,12 @@ void tpck_network_forward(void (*diverged)(const char *what))
 static int listen_locally(struct tpck_network_connect *state)
 {
 	struct sockaddr_un found = {.sun_family = AF_UNIX};
-	int fd = tpck_player_high((int)syscall(SYS_socket, AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+	int fd = tpck_player_high(tpck_sys_socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
 	socklen_t bytes = sizeof found;
 
-	if (fd < 0 || syscall(SYS_bind, fd, &found, sizeof found.sun_family) || syscall(SYS_listen, fd, 1) || syscall(SYS_getsockname, fd, &found, &bytes)) {
+	if (fd < 0 || tpck_sys_bind(fd, &found, sizeof found.sun_family) || tpck_sys_listen(fd, 1) || tpck_sys_getsockname(fd, &found, &bytes)) {
 		if (fd >= 0)
-			syscall(SYS_close, fd);
+			tpck_sys_close(fd);
 		return -1;
 	}
 	memset(&state->instead, 0, sizeof state->instead);
@@ -130,7 +130,7 @@ static int listen_for(int family, struct tpck_network_connect *state)
 {
 	struct sockaddr_in four = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)}, found;
 	struct sockaddr_in6 six = {.sin6_family = AF_INET6};
-	int fd = family == AF_UNIX ? -1 : (int)syscall(SYS_socket, AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	int fd = family == AF_UNIX ? -1 : tpck_sys_socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	socklen_t bytes = sizeof found;
 
 	if (family == AF_UNIX)
@@ -138,8 +138,8 @@ static int listen_for(int family, struct tpck_network_connect *state)
 	if (fd < 0)
 		return -1;
 	fd = tpck_player_high(fd);
-	if (syscall(SYS_bind, fd, &four, sizeof four) || syscall(SYS_listen, fd, 1) || syscall(SYS_getsockname, fd, &found, &bytes)) {
-		syscall(SYS_close, fd);
+	if (tpck_sys_bind(fd, &four, sizeof four) || tpck_sys_listen(fd, 1) || tpck_sys_getsockname(fd, &found, &bytes)) {
+		tpck_sys_close(fd);
 		return -1;
 	}
 	memset(&state->instead, 0, sizeof state->instead);
@@ -165,7 +165,7 @@ static void wait_for_live(bool at_boundary)
 	atomic_fetch_add(&waiting, 1);
 	atomic_fetch_add(&waiting_at_boundary, at_boundary);
 	while (tpck_network_forwards())
-		syscall(SYS_clock_nanosleep, CLOCK_MONOTONIC, 0, &pause, NULL);
+		tpck_sys_clock_nanosleep(CLOCK_MONOTONIC, 0, &pause, NULL);
 	atomic_fetch_sub(&waiting_at_boundary, at_boundary);
 	atomic_fetch_sub(&waiting, 1);
 }
@@ -273,17 +273,17 @@ void tpck_played_connected(struct tpck_network_connect *state, int fd, int error
 	struct timespec limit = {2, 0};
 	int end = -1, on = 1;
 
-	if ((!error || error == EINPROGRESS || error == EINTR) && syscall(SYS_ppoll, &comes, 1, &limit, NULL, 0) > 0)
-		end = (int)syscall(SYS_accept4, state->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-	syscall(SYS_close, state->listener);
+	if ((!error || error == EINPROGRESS || error == EINTR) && tpck_sys_ppoll(&comes, 1, &limit, NULL, 0) > 0)
+		end = tpck_sys_accept4(state->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+	tpck_sys_close(state->listener);
 	if (end >= 0) {
 		end = tpck_player_high(end);
-		(void)syscall(SYS_fcntl, end, F_SETFL, O_NONBLOCK);
-		(void)syscall(SYS_setsockopt, end, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+		(void)tpck_sys_fcntl(end, F_SETFL, O_NONBLOCK);
+		(void)tpck_sys_setsockopt(end, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
 		(void)tpck_talk_begin(fd, TPCK_TALK_PLAYED, state, &of->peer);
 		if (tpck_player_plays(end, fd, of))
 			return;
-		syscall(SYS_close, end);
+		tpck_sys_close(end);
 	}
 	tpck_played_differs("nothing can stand in for %s", &of->peer, true);
 }
@@ -306,7 +306,7 @@ void tpck_network_settle(void)
 		return;
 	atomic_store(&tpck_player_moved_ns, begun);
 	while (!tpck_spoken_all_said() && !atomic_load(&differs_at_once) && now - begun < SETTLE_NS && (now < atomic_load(&tpck_player_moved_ns) + MOVES_NS)) {
-		syscall(SYS_clock_nanosleep, CLOCK_MONOTONIC, 0, &pause, NULL);
+		tpck_sys_clock_nanosleep(CLOCK_MONOTONIC, 0, &pause, NULL);
 		now = tpck_clock_monotonic_ns();
 	}
 	atomic_store(&settled, !atomic_load(&differs_at_once));

@@ -11,11 +11,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
-#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "runtime/base/clock.h"
+#include "runtime/base/kernel.h"
 #include "runtime/base/layout.h"
 #include "runtime/network/played_private.h"
 
@@ -45,11 +45,11 @@ _Atomic uint64_t tpck_player_moved_ns;
 
 int tpck_player_high(int fd)
 {
-	int moved = (int)syscall(SYS_fcntl, fd, F_DUPFD_CLOEXEC, HIGH);
+	int moved = tpck_sys_fcntl(fd, F_DUPFD_CLOEXEC, HIGH);
 
 	if (moved < 0)
 		return fd;
-	syscall(SYS_close, fd);
+	tpck_sys_close(fd);
 	return moved;
 }
 
@@ -123,7 +123,7 @@ static bool answer(struct played *at)
 static bool say(struct played *at)
 {
 	while (at->chunk) {
-		long done = syscall(SYS_sendto, at->fd, (const char *)at->chunk->bytes + at->said, at->chunk->count - at->said, MSG_NOSIGNAL | MSG_DONTWAIT, NULL, 0);
+		long done = tpck_sys_sendto(at->fd, (const char *)at->chunk->bytes + at->said, at->chunk->count - at->said, MSG_NOSIGNAL | MSG_DONTWAIT, NULL, 0);
 
 		if (done < 0)
 			return errno == EAGAIN || errno == EINTR;
@@ -143,7 +143,7 @@ static void close_played(struct played *at)
 	if (!at->turn)
 		at->of->whole = true;
 	tpck_spin_lock(&tpck_played_lock);
-	syscall(SYS_close, at->fd);
+	tpck_sys_close(at->fd);
 	at->fd = -1;
 	tpck_spin_unlock(&tpck_played_lock);
 }
@@ -162,7 +162,7 @@ static bool go_on(struct played *at)
 		at->of->whole = true;
 		at->closing = at->of->ended;
 		if (at->closing)
-			syscall(SYS_shutdown, at->fd, SHUT_WR);
+			tpck_sys_shutdown(at->fd, SHUT_WR);
 	}
 	return goes;
 }
@@ -192,7 +192,7 @@ static void serve(struct played *at, short events)
 	bool goes = true;
 
 	if (events & POLLIN) {
-		long got = syscall(SYS_recvfrom, at->fd, bytes, sizeof bytes, MSG_DONTWAIT, NULL, NULL);
+		long got = tpck_sys_recvfrom(at->fd, bytes, sizeof bytes, MSG_DONTWAIT, NULL, NULL);
 
 		if (got > 0)
 			take(at, bytes, (size_t)got);
@@ -223,7 +223,7 @@ static bool tend(struct played *at, uint64_t now)
 	look_for_silence(at, now);
 	if (at->fd >= 0 && at->of->whole && !at->closing && !tpck_network_forwards()) {
 		at->closing = true;
-		syscall(SYS_shutdown, at->fd, SHUT_WR);
+		tpck_sys_shutdown(at->fd, SHUT_WR);
 	}
 	return true;
 }
@@ -257,10 +257,10 @@ static void *player_main(void *unused)
 		/* A child has to look whether the root is live. */
 		if (tpck_network_is_child())
 			(void)tpck_network_child_forwards();
-		if (syscall(SYS_ppoll, ends, PLAYED + 1, &limit, NULL, 0) < 0 && errno != EINTR)
+		if (tpck_sys_ppoll(ends, PLAYED + 1, &limit, NULL, 0) < 0 && errno != EINTR)
 			break;
 		if (ends[PLAYED].revents)
-			(void)syscall(SYS_read, wake, &woken, sizeof woken);
+			(void)tpck_sys_read(wake, &woken, sizeof woken);
 		now = tpck_clock_monotonic_ns();
 		for (int i = 0; i < PLAYED; i++) {
 			if (ends[i].fd >= 0 && ends[i].revents && played[i].fd == ends[i].fd)
@@ -278,7 +278,7 @@ bool tpck_player_begin(void)
 	played = calloc(PLAYED, sizeof *played);
 	for (int i = 0; played && i < PLAYED; i++)
 		played[i].fd = -1;
-	wake = tpck_player_high((int)syscall(SYS_eventfd2, 0, EFD_CLOEXEC | EFD_NONBLOCK));
+	wake = tpck_player_high(tpck_sys_eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
 	running = played && wake >= 0 && !tpck_thread_start(player_main);
 	return running;
 }
@@ -309,7 +309,7 @@ bool tpck_player_plays(int end, int programs, struct tpck_spoken *of)
 		}
 	tpck_spin_unlock(&tpck_played_lock);
 	if (plays)
-		(void)syscall(SYS_write, wake, &one, sizeof one);
+		(void)tpck_sys_write(wake, &one, sizeof one);
 	return plays;
 }
 
@@ -323,10 +323,10 @@ void tpck_player_ends(void)
 	for (int i = 0; i < PLAYED; i++)
 		if (played[i].fd >= 0 && played[i].of->whole && !played[i].closing) {
 			played[i].closing = true;
-			syscall(SYS_shutdown, played[i].fd, SHUT_WR);
+			tpck_sys_shutdown(played[i].fd, SHUT_WR);
 		}
 	tpck_spin_unlock(&tpck_played_lock);
-	(void)syscall(SYS_write, wake, &one, sizeof one);
+	(void)tpck_sys_write(wake, &one, sizeof one);
 }
 
 bool tpck_network_unanswered(unsigned *from, int *fd, char text[TPCK_NETWORK_TEXT])

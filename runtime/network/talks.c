@@ -10,10 +10,10 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "runtime/base/digest.h"
+#include "runtime/base/kernel.h"
 #include "runtime/base/layout.h"
 #include "runtime/base/log.h"
 #include "runtime/network/http.h"
@@ -67,7 +67,7 @@ TPCK_AT_START void tpck_network_record(struct tpck_log *log, uint64_t most, cons
 {
 	journal = log;
 	all_most = most;
-	home = (int32_t)syscall(SYS_getpid);
+	home = tpck_sys_getpid();
 	tpck_whose_real(real);
 	if (shm)
 		tpck_whose_nodes(shm, job);
@@ -81,7 +81,7 @@ bool tpck_network_recording(void)
 /* A child that shares this memory (vfork) closes descriptors of its own. */
 bool tpck_network_home(void)
 {
-	return home == (int32_t)syscall(SYS_getpid);
+	return home == tpck_sys_getpid();
 }
 
 bool tpck_network_records(void)
@@ -101,7 +101,7 @@ void tpck_network_forked(uint32_t child)
 	}
 	tpck_whose_forked();
 	tpck_played_forked();
-	home = (int32_t)syscall(SYS_getpid);
+	home = tpck_sys_getpid();
 	if (!tpck_network_children_forked(child, journal && !tpck_log_failed(journal)))
 		journal = NULL;
 }
@@ -119,7 +119,7 @@ static uint64_t socket_of(int fd)
 {
 	struct stat found;
 
-	return syscall(SYS_newfstatat, fd, "", &found, AT_EMPTY_PATH) || !S_ISSOCK(found.st_mode) ? 0 : (uint64_t)found.st_ino;
+	return tpck_sys_fstatat(fd, "", &found, AT_EMPTY_PATH) || !S_ISSOCK(found.st_mode) ? 0 : (uint64_t)found.st_ino;
 }
 
 static void bit_set(int fd, bool on)
@@ -256,7 +256,7 @@ static bool counted(int fd, uint64_t *written, uint64_t *come)
 	uint64_t sent, again;
 	uint32_t unsent;
 
-	if (syscall(SYS_getsockopt, fd, IPPROTO_TCP, TCP_INFO, told, &bytes) || bytes < AGAIN + sizeof again)
+	if (tpck_sys_getsockopt(fd, IPPROTO_TCP, TCP_INFO, told, &bytes) || bytes < AGAIN + sizeof again)
 		return false;
 	memcpy(&sent, told + SENT, sizeof sent);
 	memcpy(&again, told + AGAIN, sizeof again);
@@ -341,7 +341,7 @@ static void look(struct talk *talk, int fd, bool all)
 	if (written > talk->sent)
 		talk->sent = written;
 	/* What comes between the two questions waits, too. */
-	if (all && !talk->lost && !syscall(SYS_ioctl, fd, SIOCINQ, &waiting) && come > talk->received + (uint64_t)waiting + 1)
+	if (all && !talk->lost && !tpck_sys_ioctl(fd, SIOCINQ, &waiting) && come > talk->received + (uint64_t)waiting + 1)
 		lose(talk);
 }
 
@@ -517,7 +517,7 @@ static bool has_failed(const struct talk *talk, int fd)
 	struct tcp_info info;
 	socklen_t bytes = sizeof info;
 
-	return !talk->received && !talk->sent && !syscall(SYS_getsockopt, fd, IPPROTO_TCP, TCP_INFO, &info, &bytes) &&
+	return !talk->received && !talk->sent && !tpck_sys_getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &bytes) &&
 	       (info.tcpi_state == TCP_CLOSE || info.tcpi_state == TCP_SYN_SENT);
 }
 

@@ -11,10 +11,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "runtime/base/clock.h"
+#include "runtime/base/kernel.h"
 #include "runtime/base/layout.h"
 #include "runtime/base/settings.h"
 #include "runtime/base/text.h"
@@ -175,7 +175,7 @@ int tpck_network_real_check(const char *text, struct tpck_error *err)
 TPCK_AT_START void tpck_whose_real(const char *real)
 {
 	real_places = real;
-	root = (int)syscall(SYS_getpid);
+	root = tpck_sys_getpid();
 }
 
 /* ---- who is at the other end of a Unix socket ---------------------------------------------------- */
@@ -201,15 +201,15 @@ static bool is_here(const struct tpck_record_peer *peer)
 {
 	struct sockaddr_in four = {.sin_family = AF_INET};
 	struct sockaddr_in6 six = {.sin6_family = AF_INET6};
-	int fd = (int)syscall(SYS_socket, peer->family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	int fd = tpck_sys_socket(peer->family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 	bool here;
 
 	if (fd < 0)
 		return false;
 	memcpy(&four.sin_addr, peer->address, sizeof four.sin_addr);
 	memcpy(&six.sin6_addr, peer->address, sizeof six.sin6_addr);
-	here = peer->family == AF_INET ? !syscall(SYS_bind, fd, &four, sizeof four) : !syscall(SYS_bind, fd, &six, sizeof six);
-	syscall(SYS_close, fd);
+	here = peer->family == AF_INET ? !tpck_sys_bind(fd, &four, sizeof four) : !tpck_sys_bind(fd, &six, sizeof six);
+	tpck_sys_close(fd);
 	return here;
 }
 
@@ -234,7 +234,7 @@ static char *next_line(struct lines *from)
 		memmove(from->bytes, line, from->used - from->at);
 		from->used -= from->at;
 		from->at = 0;
-		got = from->used < sizeof from->bytes ? syscall(SYS_read, from->fd, from->bytes + from->used, sizeof from->bytes - from->used) : 0;
+		got = from->used < sizeof from->bytes ? tpck_sys_read(from->fd, from->bytes + from->used, sizeof from->bytes - from->used) : 0;
 		if (got <= 0)
 			return NULL;
 		from->used += (size_t)got;
@@ -244,7 +244,7 @@ static char *next_line(struct lines *from)
 /* The inode of the socket that listens at the port, and whose it is. Of several the last. 0: there is none. */
 static uint64_t listener(const char *table, bool stream, uint16_t port, unsigned *user)
 {
-	struct lines from = {.fd = (int)syscall(SYS_openat, AT_FDCWD, table, O_RDONLY | O_CLOEXEC, 0)};
+	struct lines from = {.fd = tpck_sys_openat(AT_FDCWD, table, O_RDONLY | O_CLOEXEC, 0)};
 	uint64_t found = 0;
 	char *line;
 
@@ -266,7 +266,7 @@ static uint64_t listener(const char *table, bool stream, uint16_t port, unsigned
 		*user = uid;
 	}
 	if (from.fd >= 0)
-		syscall(SYS_close, from.fd);
+		tpck_sys_close(from.fd);
 	return found;
 }
 
@@ -281,8 +281,8 @@ static bool names_library(const char *process, const char *file)
 	int fd;
 
 	snprintf(path, sizeof path, "/proc/%s/%s", process, file);
-	fd = (int)syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0);
-	while (fd >= 0 && !found && (got = syscall(SYS_read, fd, bytes + kept, sizeof bytes - kept)) > 0) {
+	fd = tpck_sys_openat(AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0);
+	while (fd >= 0 && !found && (got = tpck_sys_read(fd, bytes + kept, sizeof bytes - kept)) > 0) {
 		kept += (size_t)got;
 		found = memmem(bytes, kept, name, sizeof name - 1) != NULL;
 		if (kept > sizeof name) {
@@ -291,7 +291,7 @@ static bool names_library(const char *process, const char *file)
 		}
 	}
 	if (fd >= 0)
-		syscall(SYS_close, fd);
+		tpck_sys_close(fd);
 	return found;
 }
 
@@ -302,10 +302,10 @@ static int parent_of(int pid)
 	int fd;
 
 	snprintf(path, sizeof path, "/proc/%d/stat", pid);
-	fd = (int)syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0);
-	got = fd >= 0 ? syscall(SYS_read, fd, text, sizeof text - 1) : -1;
+	fd = tpck_sys_openat(AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0);
+	got = fd >= 0 ? tpck_sys_read(fd, text, sizeof text - 1) : -1;
 	if (fd >= 0)
-		syscall(SYS_close, fd);
+		tpck_sys_close(fd);
 	if (got <= 0)
 		return 0;
 	text[got] = '\0';
@@ -326,12 +326,12 @@ static bool descends(int pid, int from)
 /* Calls with each name in a folder of /proc that is a number. */
 static bool any_number(const char *folder, bool (*call)(const char *name, void *what), void *what)
 {
-	int fd = (int)syscall(SYS_openat, AT_FDCWD, folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
+	int fd = tpck_sys_openat(AT_FDCWD, folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
 	char bytes[2048] __attribute__((aligned(8)));
 	bool found = false;
 	long got;
 
-	while (fd >= 0 && !found && (got = syscall(SYS_getdents64, fd, bytes, sizeof bytes)) > 0)
+	while (fd >= 0 && !found && (got = tpck_sys_getdents(fd, bytes, sizeof bytes)) > 0)
 		for (long at = 0; at < got && !found;) {
 			const struct {
 				uint64_t inode;
@@ -346,7 +346,7 @@ static bool any_number(const char *folder, bool (*call)(const char *name, void *
 			at += entry->length;
 		}
 	if (fd >= 0)
-		syscall(SYS_close, fd);
+		tpck_sys_close(fd);
 	return found;
 }
 
@@ -363,7 +363,7 @@ static bool is_socket(const char *name, void *what)
 	long got;
 
 	snprintf(path, sizeof path, "/proc/%s/fd/%.20s", search->process, name);
-	got = syscall(SYS_readlink, path, target, sizeof target - 1);
+	got = tpck_sys_readlink(path, target, sizeof target - 1);
 	if (got <= 0)
 		return false;
 	target[got] = '\0';
@@ -378,7 +378,7 @@ static bool is_ours_with_it(const char *name, void *what)
 	struct stat found;
 
 	snprintf(path, sizeof path, "/proc/%.20s", name);
-	if (syscall(SYS_newfstatat, AT_FDCWD, path, &found, 0) || found.st_uid != search->user)
+	if (tpck_sys_fstatat(AT_FDCWD, path, &found, 0) || found.st_uid != search->user)
 		return false;
 	if (!names_library(name, "environ") && !names_library(name, "maps") && !descends(atoi(name), root))
 		return false;
@@ -396,7 +396,7 @@ static bool is_other_process(int pid)
 
 	snprintf(name, sizeof name, "%d", pid);
 	snprintf(path, sizeof path, "/proc/%d", pid);
-	if (pid > 0 && syscall(SYS_newfstatat, AT_FDCWD, path, &found, 0))
+	if (pid > 0 && tpck_sys_fstatat(AT_FDCWD, path, &found, 0))
 		return false;
 	return pid <= 0 || (!names_library(name, "environ") && !names_library(name, "maps") && !descends(pid, root) && !descends(root, pid));
 }
@@ -424,7 +424,7 @@ enum tpck_whose tpck_whose_connected(int fd)
 	bool other = true, fresh;
 	int saved = errno;
 
-	(void)syscall(SYS_getsockopt, fd, SOL_SOCKET, SO_PEERCRED, &peer, &bytes);
+	(void)tpck_sys_getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &bytes);
 	tpck_spin_lock(&known_lock);
 	fresh = known_process.at_ns && known_process.pid == peer.pid && now - known_process.at_ns < KNOWN_NS;
 	if (fresh)
@@ -453,7 +453,7 @@ static bool listens_other(const struct tpck_record_peer *peer, bool stream)
 	/* Nobody hears it. */
 	if (!inode)
 		return false;
-	if (search.user != (unsigned)syscall(SYS_geteuid))
+	if (search.user != (unsigned)tpck_sys_geteuid())
 		return true;
 	snprintf(search.socket, sizeof search.socket, "socket:[%llu]", (unsigned long long)inode);
 	return !any_number("/proc", is_ours_with_it, &search);

@@ -9,13 +9,13 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "runtime/base/clock.h"
 #include "runtime/base/digest.h"
+#include "runtime/base/kernel.h"
 #include "runtime/base/layout.h"
 #include "runtime/base/shared_lock.h"
 #include "runtime/follow/follow.h"
@@ -56,13 +56,13 @@ bool tpck_programs_recording(void)
 
 bool tpck_programs_own(void)
 {
-	return journal && home == (int32_t)syscall(SYS_getpid);
+	return journal && home == tpck_sys_getpid();
 }
 
 TPCK_AT_START void tpck_programs_record(struct tpck_log *log)
 {
 	journal = log;
-	home = (int32_t)syscall(SYS_getpid);
+	home = tpck_sys_getpid();
 }
 
 /* ---- places ------------------------------------------------------------------------------------- */
@@ -109,19 +109,19 @@ static bool is_gone(struct tpck_child *place, uint64_t now)
 {
 	int32_t pid = atomic_load(&place->pid);
 
-	return pid == -1 ? now - place->made_ns > FORGOTTEN_NS : pid > 0 && syscall(SYS_kill, pid, 0) && errno == ESRCH;
+	return pid == -1 ? now - place->made_ns > FORGOTTEN_NS : pid > 0 && tpck_sys_kill(pid, 0) && errno == ESRCH;
 }
 
 static bool table(void)
 {
 	if (!shared) {
-		void *at = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+		void *at = tpck_sys_mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 
 		if (at == MAP_FAILED)
 			return false;
 		mail = tpck_mail_new(MAIL_BYTES, NULL);
 		if (!mail) {
-			munmap(at, sizeof *shared);
+			tpck_sys_munmap(at, sizeof *shared);
 			return false;
 		}
 		shared = at;
@@ -206,7 +206,7 @@ static uint64_t pipe_at(int folder, const char *name, int flags)
 {
 	struct stat found;
 
-	if (syscall(SYS_newfstatat, folder, name, &found, flags) || (!S_ISFIFO(found.st_mode) && !S_ISSOCK(found.st_mode)))
+	if (tpck_sys_fstatat(folder, name, &found, flags) || (!S_ISFIFO(found.st_mode) && !S_ISSOCK(found.st_mode)))
 		return 0;
 	return told_from_others(&found);
 }
@@ -215,7 +215,7 @@ static uint64_t file_at(int folder, const char *name, int flags)
 {
 	struct stat found;
 
-	return syscall(SYS_newfstatat, folder, name, &found, flags) || !S_ISREG(found.st_mode) ? 0 : told_from_others(&found);
+	return tpck_sys_fstatat(folder, name, &found, flags) || !S_ISREG(found.st_mode) ? 0 : told_from_others(&found);
 }
 
 /* Where this child's output goes, if that is a file that is not its parent's own output. */
@@ -235,8 +235,8 @@ static void look_at_file(struct tpck_child *at, int stream, int fd)
 	if (!file || (stream == 2 && at->files[1].file == file))
 		return;
 	snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
-	got = syscall(SYS_readlink, link, out->path, sizeof out->path);
-	out->from = syscall(SYS_lseek, fd, 0, syscall(SYS_fcntl, fd, F_GETFL) & O_APPEND ? SEEK_END : SEEK_CUR);
+	got = tpck_sys_readlink(link, out->path, sizeof out->path);
+	out->from = tpck_sys_lseek(fd, 0, tpck_sys_fcntl(fd, F_GETFL, 0) & O_APPEND ? SEEK_END : SEEK_CUR);
 	if (got <= 0 || got >= (long)sizeof out->path || out->from < 0) {
 		at->lost = true;
 		return;
@@ -247,7 +247,7 @@ static void look_at_file(struct tpck_child *at, int stream, int fd)
 
 const char *tpck_child_program(const char *path, char *name, size_t size)
 {
-	ssize_t got = strncmp(path, "/proc/self/fd/", 14) == 0 ? syscall(SYS_readlink, path, name, size - 1) : 0;
+	ssize_t got = strncmp(path, "/proc/self/fd/", 14) == 0 ? tpck_sys_readlink(path, name, size - 1) : 0;
 
 	if (got <= 0)
 		return path;
@@ -292,7 +292,7 @@ void tpck_child_spawned(int place, pid_t child, bool own)
 	if (!own)
 		return;
 	snprintf(path, sizeof path, "/proc/%d/fd", child);
-	folder = (int)syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
+	folder = tpck_sys_openat(AT_FDCWD, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
 	input = pipe_at(folder, "0", 0);
 	if (input && input != pipe_at(0, "", AT_EMPTY_PATH))
 		at->flags = TPCK_PROGRAM_TALKS;
@@ -306,10 +306,10 @@ void tpck_child_spawned(int place, pid_t child, bool own)
 		file = file_at(folder, path, 0);
 		at->lost = at->lost || (file && file != file_at(1, "", AT_EMPTY_PATH) && file != file_at(2, "", AT_EMPTY_PATH));
 	}
-	at->lost = at->lost || folder < 0 || (syscall(SYS_newfstatat, folder, "0", &found, 0) && syscall(SYS_newfstatat, folder, "1", &found, 0) &&
-				  syscall(SYS_newfstatat, folder, "2", &found, 0));
+	at->lost = at->lost || folder < 0 || (tpck_sys_fstatat(folder, "0", &found, 0) && tpck_sys_fstatat(folder, "1", &found, 0) &&
+				  tpck_sys_fstatat(folder, "2", &found, 0));
 	if (folder >= 0)
-		syscall(SYS_close, folder);
+		tpck_sys_close(folder);
 }
 
 /* ---- the log ------------------------------------------------------------------------------------ */
@@ -401,7 +401,7 @@ void tpck_programs_takes_slow(int folder, const char *path)
 	int saved = errno;
 	uint64_t changed;
 
-	if (!syscall(SYS_newfstatat, folder, path, &found, AT_SYMLINK_NOFOLLOW) && S_ISREG(found.st_mode) &&
+	if (!tpck_sys_fstatat(folder, path, &found, AT_SYMLINK_NOFOLLOW) && S_ISREG(found.st_mode) &&
 	    own_files[told_from_others(&found) % OWN_FILES] != told_from_others(&found)) {
 		changed = (uint64_t)found.st_mtim.tv_sec * 1000000000u + (uint64_t)found.st_mtim.tv_nsec;
 		for (unsigned i = 0; i < PRODUCTS; i++)
@@ -436,11 +436,11 @@ static void note_file(struct tpck_child *at, uint32_t stream)
 
 	if (!out->file || at->lost)
 		return;
-	fd = (int)syscall(SYS_openat, AT_FDCWD, out->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK, 0);
+	fd = tpck_sys_openat(AT_FDCWD, out->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK, 0);
 	if (fd < 0 || file_at(fd, "", AT_EMPTY_PATH) != out->file)
 		at->lost = true;
 	for (int64_t from = out->from; got > 0 && !at->lost; from += got) {
-		got = syscall(SYS_pread64, fd, bytes, sizeof bytes, from);
+		got = tpck_sys_pread(fd, bytes, sizeof bytes, from);
 		at->lost = got < 0 || at->said + (uint64_t)(got > 0 ? got : 0) > SAID_MOST;
 		if (got > 0 && !at->lost) {
 			note(at, TPCK_PROGRAM_SAID, stream, bytes, (size_t)got);
@@ -448,7 +448,7 @@ static void note_file(struct tpck_child *at, uint32_t stream)
 		}
 	}
 	if (fd >= 0)
-		syscall(SYS_close, fd);
+		tpck_sys_close(fd);
 	if (at->lost)
 		note(at, TPCK_PROGRAM_LOST, 0, NULL, 0);
 }
@@ -499,7 +499,7 @@ static bool has_ended(int32_t pid)
 	char path[40], target[8];
 
 	snprintf(path, sizeof path, "/proc/%d/exe", pid);
-	return syscall(SYS_readlink, path, target, sizeof target) < 0 && (errno == ENOENT || errno == ESRCH);
+	return tpck_sys_readlink(path, target, sizeof target) < 0 && (errno == ENOENT || errno == ESRCH);
 }
 
 /* A program whose parent, a forked child, has gone: nobody will say how it ended. */
@@ -532,7 +532,8 @@ void tpck_programs_boundary(void)
 		}
 		note_start(at);
 		/* A child may have ended without having been waited for. */
-		if ((atomic_load(&at->noted) & TPCK_NOTED_START || atomic_load(&at->doing) == TPCK_DOING_NOTHING) && !syscall(SYS_waitid, P_PID, pid, &info, WEXITED | WNOHANG | WNOWAIT, NULL) && info.si_pid == pid)
+		if ((atomic_load(&at->noted) & TPCK_NOTED_START || atomic_load(&at->doing) == TPCK_DOING_NOTHING) &&
+		    !tpck_sys_waitid(P_PID, pid, &info, WEXITED | WNOHANG | WNOWAIT, NULL) && info.si_pid == pid)
 			note_end(at, status_of(&info));
 	}
 	errno = saved;
@@ -576,7 +577,7 @@ void tpck_programs_read_slow(int fd, const void *bytes, size_t count)
 	int saved = errno;
 	uint64_t pipe;
 
-	if (!tpck_programs_recording() || tpck_programs_forwarding() || home != (int32_t)syscall(SYS_getpid)) {
+	if (!tpck_programs_recording() || tpck_programs_forwarding() || home != tpck_sys_getpid()) {
 		errno = saved;
 		return;
 	}
@@ -607,7 +608,7 @@ void tpck_programs_forking(void)
 	struct tpck_thread *self = journal ? tpck_thread_self() : NULL;
 
 	forking = -1;
-	if (!self || self->ours || self->elsewhere || home != (int32_t)syscall(SYS_getpid))
+	if (!self || self->ours || self->elsewhere || home != tpck_sys_getpid())
 		return;
 	tpck_starts_thread(self);
 	forking = tpck_child_take(self, -1);
@@ -621,7 +622,7 @@ bool tpck_programs_forked_child(void)
 	forked_place = forking;
 	if (forked_place < 0 || !self)
 		return false;
-	home = (int32_t)syscall(SYS_getpid);
+	home = tpck_sys_getpid();
 	nest = mixed(tpck_children[forked_place].thread, tpck_children[forked_place].ordinal);
 	lock = 0;
 	self->programs = 0;
@@ -637,7 +638,7 @@ uint32_t tpck_programs_child(void)
 
 int tpck_child_here(void)
 {
-	int32_t pid = (int32_t)syscall(SYS_getpid);
+	int32_t pid = tpck_sys_getpid();
 	struct tpck_thread *self;
 	int place;
 
@@ -650,7 +651,7 @@ int tpck_child_here(void)
 	if (place >= 0)
 		return place;
 	self = tpck_thread_peek();
-	if (!self || self->ours || self->elsewhere || (int32_t)syscall(SYS_getppid) != home)
+	if (!self || self->ours || self->elsewhere || tpck_sys_getppid() != home)
 		return -1;
 	tpck_starts_thread(self);
 	return tpck_child_take(self, pid);
@@ -658,7 +659,7 @@ int tpck_child_here(void)
 
 bool tpck_child_shares(void)
 {
-	return home != (int32_t)syscall(SYS_getpid);
+	return home != tpck_sys_getpid();
 }
 
 /* ---- waiting ------------------------------------------------------------------------------------ */
@@ -680,7 +681,7 @@ static int place_soon(pid_t child)
 	int place = tpck_child_of(child);
 
 	for (unsigned tries = 0; place < 0 && tries < 200 && one_is_made(); tries++) {
-		syscall(SYS_clock_nanosleep, CLOCK_MONOTONIC, 0, &pause, NULL);
+		tpck_sys_clock_nanosleep(CLOCK_MONOTONIC, 0, &pause, NULL);
 		place = tpck_child_of(child);
 	}
 	return place;
@@ -703,7 +704,7 @@ static int next_to_end(void)
 		}
 	}
 	for (unsigned tries = 0; found >= 0 && tries < 200 && atomic_load(&tpck_children[found].pid) == -1; tries++)
-		syscall(SYS_clock_nanosleep, CLOCK_MONOTONIC, 0, &pause, NULL);
+		tpck_sys_clock_nanosleep(CLOCK_MONOTONIC, 0, &pause, NULL);
 	return found >= 0 && atomic_load(&tpck_children[found].pid) > 0 ? found : -1;
 }
 
@@ -745,7 +746,7 @@ void tpck_programs_waited(pid_t asked, bool polls, pid_t child, int status)
 {
 	int place = tpck_child_of(child ? child : asked), saved = errno;
 
-	if (place < 0 || home != (int32_t)syscall(SYS_getpid))
+	if (place < 0 || home != tpck_sys_getpid())
 		return;
 	if (!child) {
 		if (polls && !tpck_programs_forwarding())

@@ -9,11 +9,11 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "runtime/base/digest.h"
+#include "runtime/base/kernel.h"
 #include "runtime/base/layout.h"
 #include "runtime/base/log.h"
 #include "runtime/base/readable.h"
@@ -188,10 +188,10 @@ static bool find_standin(const char *library)
 	int length = slash ? (int)(slash - library) : 1;
 
 	snprintf(standin, sizeof standin, "%.*s/transpckpt/standin", length, slash ? library : ".");
-	if (!syscall(SYS_faccessat, AT_FDCWD, standin, X_OK))
+	if (!tpck_sys_faccessat(AT_FDCWD, standin, X_OK))
 		return true;
 	snprintf(standin, sizeof standin, "%.*s/../tools/standin/standin", length, slash ? library : ".");
-	return !syscall(SYS_faccessat, AT_FDCWD, standin, X_OK);
+	return !tpck_sys_faccessat(AT_FDCWD, standin, X_OK);
 }
 
 static int open_page(void)
@@ -200,12 +200,12 @@ static int open_page(void)
 	int fd;
 
 	snprintf(path, sizeof path, "%s/" TPCK_STANDIN_CONTROL, session);
-	syscall(SYS_unlinkat, AT_FDCWD, path, 0);
-	fd = (int)syscall(SYS_openat, AT_FDCWD, path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+	tpck_sys_unlinkat(AT_FDCWD, path, 0);
+	fd = tpck_sys_openat(AT_FDCWD, path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
 	if (fd < 0)
 		return -errno;
-	page = ftruncate(fd, sizeof *page) ? MAP_FAILED : mmap(NULL, sizeof *page, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-	syscall(SYS_close, fd);
+	page = tpck_sys_ftruncate(fd, sizeof *page) ? MAP_FAILED : tpck_sys_mmap(NULL, sizeof *page, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	tpck_sys_close(fd);
 	if (page == MAP_FAILED) {
 		page = NULL;
 		return -ENOMEM;
@@ -407,7 +407,7 @@ static bool compiles(const char *path, char *const arguments[])
 		return false;
 	if (tells_version(arguments) || names_scratch(arguments))
 		return true;
-	got = syscall(SYS_getcwd, folder, sizeof folder);
+	got = tpck_sys_getcwd(folder, sizeof folder);
 	return got > 0 && is_scratch(folder);
 }
 
@@ -504,7 +504,7 @@ struct out {
 
 static void out_flush(struct out *out)
 {
-	if (out->used && syscall(SYS_write, out->fd, out->bytes, out->used) != (long)out->used)
+	if (out->used && tpck_sys_write(out->fd, out->bytes, out->used) != (long)out->used)
 		out->bad = true;
 	out->used = 0;
 }
@@ -514,7 +514,7 @@ static void out_put(struct out *out, const void *bytes, size_t count)
 	if (out->used + count > sizeof out->bytes)
 		out_flush(out);
 	if (count > sizeof out->bytes) {
-		if (syscall(SYS_write, out->fd, bytes, count) != (long)count)
+		if (tpck_sys_write(out->fd, bytes, count) != (long)count)
 			out->bad = true;
 		return;
 	}
@@ -555,8 +555,8 @@ static bool stood_in(int place, enum tpck_doing doing, const struct learnt *of, 
 	snprintf(instead->plan, sizeof instead->plan, "%s/" TPCK_STANDIN_PLAN ".%u.%u.%d", session, tpck_children[place].thread,
 		 tpck_children[place].ordinal, place);
 	atomic_store(&page->finish[place], 0);
-	syscall(SYS_unlinkat, AT_FDCWD, instead->plan, 0);
-	out.fd = (int)syscall(SYS_openat, AT_FDCWD, instead->plan, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+	tpck_sys_unlinkat(AT_FDCWD, instead->plan, 0);
+	out.fd = tpck_sys_openat(AT_FDCWD, instead->plan, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
 	if (out.fd < 0) {
 		atomic_store(&tpck_children[place].noted, TPCK_NOTED_UNKNOWN);
 		return false;
@@ -574,7 +574,7 @@ static bool stood_in(int place, enum tpck_doing doing, const struct learnt *of, 
 	for (uint32_t i = 0; i < plan.variables; i++)
 		out_text(&out, variables[i]);
 	out_flush(&out);
-	syscall(SYS_close, out.fd);
+	tpck_sys_close(out.fd);
 	if (out.bad)
 		atomic_store(&tpck_children[place].noted, TPCK_NOTED_UNKNOWN);
 	instead->path = standin;
@@ -605,7 +605,7 @@ bool tpck_programs_execute(const char *path, char *const arguments[], char *cons
 	bool other = false;
 
 	/* The search along PATH comes by with files that are not there. */
-	if (place >= 0 && tpck_readable_list(arguments) && tpck_readable_list(variables) && !syscall(SYS_faccessat, AT_FDCWD, path, X_OK)) {
+	if (place >= 0 && tpck_readable_list(arguments) && tpck_readable_list(variables) && !tpck_sys_faccessat(AT_FDCWD, path, X_OK)) {
 		doing = decide(place, path, arguments, &of);
 		tpck_child_executes(place, path, doing, (const int[3]){0, 1, 2});
 		/* The parent may have begun to wait before it was known what the child is. */
@@ -701,7 +701,7 @@ bool tpck_programs_system(const char *command, int *status, int *place)
 	atomic_fetch_add(&paused, 1);
 	/* A program that begins anew goes from here. */
 	while (tpck_programs_forwarding() || atomic_load(&abandoned))
-		syscall(SYS_clock_nanosleep, CLOCK_MONOTONIC, 0, &pause, NULL);
+		tpck_sys_clock_nanosleep(CLOCK_MONOTONIC, 0, &pause, NULL);
 	atomic_fetch_sub(&paused, 1);
 	return false;
 }

@@ -10,10 +10,10 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "runtime/base/clock.h"
+#include "runtime/base/kernel.h"
 #include "runtime/base/layout.h"
 #include "runtime/base/log.h"
 #include "runtime/programs/programs_private.h"
@@ -59,7 +59,7 @@ static int entries(int flags)
 	char path[340];
 
 	snprintf(path, sizeof path, "%s/" TPCK_WRITTEN, session);
-	return (int)syscall(SYS_openat, AT_FDCWD, path, flags | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0600);
+	return tpck_sys_openat(AT_FDCWD, path, flags | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0600);
 }
 
 /* Written before it is mapped: a page that the file system cannot give is an error here, and no signal later. */
@@ -71,14 +71,14 @@ static int map_missed(void)
 	long put = sizeof none;
 	struct stat found;
 
-	if (file >= 0 && (syscall(SYS_newfstatat, file, "", &found, AT_EMPTY_PATH) || found.st_size < (off_t)sizeof none))
-		put = syscall(SYS_pwrite64, file, &none, sizeof none, (off_t)0);
+	if (file >= 0 && (tpck_sys_fstatat(file, "", &found, AT_EMPTY_PATH) || found.st_size < (off_t)sizeof none))
+		put = tpck_sys_pwrite(file, &none, sizeof none, (off_t)0);
 	if (file >= 0 && put == (long)sizeof none)
-		at = mmap(NULL, sizeof none, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+		at = tpck_sys_mmap(NULL, sizeof none, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
 	else if (file >= 0 && put >= 0)
 		errno = ENOSPC;
 	if (file >= 0)
-		syscall(SYS_close, file);
+		tpck_sys_close(file);
 	if (at == MAP_FAILED)
 		return -errno;
 	missed = at;
@@ -92,7 +92,7 @@ int tpck_programs_session(const char *folder)
 	if (snprintf(session, sizeof session, "%s", folder) >= (int)sizeof session)
 		result = -ENAMETOOLONG;
 	if (!result && !shared) {
-		void *at = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+		void *at = tpck_sys_mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 
 		if (at == MAP_FAILED)
 			result = -ENOMEM;
@@ -159,15 +159,15 @@ static void put(const struct written *entry, uint32_t slot)
 	long done = -1;
 
 	if (file >= 0 && slot >= MOST - 1)
-		(void)!syscall(SYS_pread64, file, &older, sizeof older, place_of(slot));
+		(void)!tpck_sys_pread(file, &older, sizeof older, place_of(slot));
 	if (file >= 0)
-		done = syscall(SYS_pwrite64, file, entry, sizeof *entry, place_of(slot));
+		done = tpck_sys_pwrite(file, entry, sizeof *entry, place_of(slot));
 	if (done != (long)sizeof *entry)
 		miss(entry->path, done < 0 ? errno : ENOSPC);
 	if (older.kind)
 		lacks(older.made_ns);
 	if (file >= 0)
-		syscall(SYS_close, file);
+		tpck_sys_close(file);
 }
 
 static bool path_of(int fd, char *path, size_t size)
@@ -176,7 +176,7 @@ static bool path_of(int fd, char *path, size_t size)
 	long got;
 
 	snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
-	got = syscall(SYS_readlink, link, path, size - 1);
+	got = tpck_sys_readlink(link, path, size - 1);
 	if (got > 0 && got < (long)size - 1)
 		path[got] = '\0';
 	return got > 0 && got < (long)size - 1 && path[0] == '/';
@@ -203,7 +203,7 @@ void tpck_written_opened(int fd, int flags)
 	uint32_t slot;
 	struct stat found;
 
-	if (syscall(SYS_newfstatat, fd, "", &found, AT_EMPTY_PATH) || !S_ISREG(found.st_mode))
+	if (tpck_sys_fstatat(fd, "", &found, AT_EMPTY_PATH) || !S_ISREG(found.st_mode))
 		return;
 	if ((flags & (O_CREAT | O_EXCL)) == (O_CREAT | O_EXCL))
 		entry.kind = CREATED;
@@ -249,38 +249,38 @@ void tpck_programs_child_closes_slow(int fd)
 	tpck_spin_unlock(&lock);
 	if (slot == UINT32_MAX)
 		return;
-	end = syscall(SYS_lseek, fd, 0, SEEK_CUR);
+	end = tpck_sys_lseek(fd, 0, SEEK_CUR);
 	file = entries(O_RDWR);
-	if (file >= 0 && end >= 0 && !syscall(SYS_newfstatat, fd, "", &found, AT_EMPTY_PATH) &&
-	    syscall(SYS_pread64, file, &entry, sizeof entry, place_of(slot)) == (long)sizeof entry &&
+	if (file >= 0 && end >= 0 && !tpck_sys_fstatat(fd, "", &found, AT_EMPTY_PATH) &&
+	    tpck_sys_pread(file, &entry, sizeof entry, place_of(slot)) == (long)sizeof entry &&
 	    entry.device == found.st_dev && entry.inode == found.st_ino) {
 		/* Nothing was written: the offset is where it was opened. */
 		entry.end = end > entry.before ? end : entry.before;
 		entry.mtime_s = found.st_mtim.tv_sec;
 		entry.mtime_ns = found.st_mtim.tv_nsec;
-		(void)!syscall(SYS_pwrite64, file, &entry, sizeof entry, place_of(slot));
+		(void)!tpck_sys_pwrite(file, &entry, sizeof entry, place_of(slot));
 	}
 	if (file >= 0)
-		syscall(SYS_close, file);
+		tpck_sys_close(file);
 	errno = saved;
 }
 
 void tpck_programs_child_made_slow(int folder, const char *path)
 {
 	struct written entry = {.end = -1, .kind = FOLDER, .when_ns = tpck_clock_monotonic_ns(), .made_ns = made_ns};
-	int saved = errno, fd = (int)syscall(SYS_openat, folder, path, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0);
+	int saved = errno, fd = tpck_sys_openat(folder, path, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0);
 	struct stat found;
 
 	if (fd < 0 ? errno == EMFILE || errno == ENFILE || errno == ENOMEM : !path_of(fd, entry.path, sizeof entry.path)) {
 		miss(path, fd < 0 ? errno : ENAMETOOLONG);
-	} else if (fd >= 0 && !syscall(SYS_newfstatat, fd, "", &found, AT_EMPTY_PATH)) {
+	} else if (fd >= 0 && !tpck_sys_fstatat(fd, "", &found, AT_EMPTY_PATH)) {
 		entry.device = found.st_dev;
 		entry.inode = found.st_ino;
 		put(&entry, atomic_fetch_add(&shared->next_slot, 1));
 		tpck_child_made(entry.path);
 	}
 	if (fd >= 0)
-		syscall(SYS_close, fd);
+		tpck_sys_close(fd);
 	errno = saved;
 }
 
@@ -315,13 +315,13 @@ static bool is_theirs(struct written **list, size_t from, size_t count, const st
 
 static bool cut_back(const struct written *entry)
 {
-	int fd = (int)syscall(SYS_openat, AT_FDCWD, entry->path, O_WRONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0);
+	int fd = tpck_sys_openat(AT_FDCWD, entry->path, O_WRONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0);
 	struct stat found;
-	bool done = fd >= 0 && !syscall(SYS_newfstatat, fd, "", &found, AT_EMPTY_PATH) && is_same(entry, &found) &&
-		    !syscall(SYS_ftruncate, fd, entry->before);
+	bool done = fd >= 0 && !tpck_sys_fstatat(fd, "", &found, AT_EMPTY_PATH) && is_same(entry, &found) &&
+		    !tpck_sys_ftruncate(fd, entry->before);
 
 	if (fd >= 0)
-		syscall(SYS_close, fd);
+		tpck_sys_close(fd);
 	return done;
 }
 
@@ -331,13 +331,13 @@ static bool undo(struct written **list, size_t at, size_t count)
 	const struct written *entry = list[at];
 	struct stat found;
 
-	if (syscall(SYS_newfstatat, AT_FDCWD, entry->path, &found, AT_SYMLINK_NOFOLLOW) || !is_same(entry, &found))
+	if (tpck_sys_fstatat(AT_FDCWD, entry->path, &found, AT_SYMLINK_NOFOLLOW) || !is_same(entry, &found))
 		return true; /* it is another one by now, or none */
 	switch (entry->kind) {
 	case CREATED:
-		return S_ISREG(found.st_mode) && !syscall(SYS_unlinkat, AT_FDCWD, entry->path, 0);
+		return S_ISREG(found.st_mode) && !tpck_sys_unlinkat(AT_FDCWD, entry->path, 0);
 	case FOLDER:
-		return !syscall(SYS_unlinkat, AT_FDCWD, entry->path, AT_REMOVEDIR) || errno == ENOTEMPTY;
+		return !tpck_sys_unlinkat(AT_FDCWD, entry->path, AT_REMOVEDIR) || errno == ENOTEMPTY;
 	case APPENDED:
 		if (found.st_size <= entry->before)
 			return true;
@@ -398,21 +398,21 @@ void tpck_programs_unwrite(uint64_t step)
 	long got = -1;
 
 	snprintf(path, sizeof path, "%s/" TPCK_WRITTEN_BEHIND, session);
-	fd = (int)syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0);
+	fd = tpck_sys_openat(AT_FDCWD, path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0);
 	if (fd < 0 && errno == ENOENT) {
 		errno = saved;
 		return;
 	}
-	if (fd >= 0 && !syscall(SYS_newfstatat, fd, "", &found, AT_EMPTY_PATH) && found.st_size >= (off_t)sizeof *all &&
+	if (fd >= 0 && !tpck_sys_fstatat(fd, "", &found, AT_EMPTY_PATH) && found.st_size >= (off_t)sizeof *all &&
 	    found.st_size <= (off_t)(MOST * sizeof *all) && (all = malloc((size_t)found.st_size)))
-		got = syscall(SYS_pread64, fd, all, (size_t)found.st_size, 0);
+		got = tpck_sys_pread(fd, all, (size_t)found.st_size, 0);
 	if (got > 0)
 		undo_all(all, (size_t)got / sizeof *all, boundary_ns, step);
 	else
 		tpck_log_warn(TWICE, (unsigned long long)step);
 	free(all);
 	if (fd >= 0)
-		syscall(SYS_close, fd);
-	syscall(SYS_unlinkat, AT_FDCWD, path, 0);
+		tpck_sys_close(fd);
+	tpck_sys_unlinkat(AT_FDCWD, path, 0);
 	errno = saved;
 }

@@ -2,6 +2,7 @@
 /* The log: appending to and reading segments. */
 #include "config.h"
 
+#include "runtime/base/kernel.h"
 #include "runtime/replay/log.h"
 
 #include <errno.h>
@@ -11,7 +12,6 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "runtime/base/layout.h"
@@ -70,7 +70,7 @@ static int give_bytes(int fd, off_t bytes)
 	int rc;
 
 	tpck_unsignalled_begin(&signals);
-	rc = ftruncate(fd, bytes) || fallocate(fd, 0, 0, bytes) ? -errno : 0;
+	rc = tpck_sys_ftruncate(fd, bytes) || tpck_sys_fallocate(fd, 0, 0, bytes) ? -errno : 0;
 	tpck_unsignalled_end(&signals);
 	return rc;
 }
@@ -83,18 +83,18 @@ static struct tpck_log_header *segment_create(const struct tpck_log *log, const 
 
 	/* What is there may be another name of an older session's segment, put there for a resume that was
 	 * not taken. */
-	syscall(SYS_unlinkat, AT_FDCWD, path, 0);
-	fd = (int)syscall(SYS_openat, AT_FDCWD, path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+	tpck_sys_unlinkat(AT_FDCWD, path, 0);
+	fd = tpck_sys_openat(AT_FDCWD, path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
 	if (fd < 0)
 		return NULL;
 	/* A page that tmpfs cannot give later would be SIGBUS: ask for all of them now. */
 	rc = give_bytes(fd, (off_t)bytes);
-	segment = rc ? MAP_FAILED : tpck_undumped(mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0), bytes);
+	segment = rc ? MAP_FAILED : tpck_undumped(tpck_sys_mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0), bytes);
 	if (!rc && segment == MAP_FAILED)
 		rc = -errno;
-	syscall(SYS_close, fd);
+	tpck_sys_close(fd);
 	if (rc) {
-		unlink(path);
+		tpck_sys_unlinkat(AT_FDCWD, path, 0);
 		errno = -rc;
 		return NULL;
 	}
@@ -112,7 +112,7 @@ TPCK_AT_START struct tpck_log *tpck_log_new(uint64_t limit)
 	static _Atomic bool taken;
 
 	if (atomic_exchange(&taken, true))
-		at = mmap(NULL, sizeof *at, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+		at = tpck_sys_mmap(NULL, sizeof *at, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (at == MAP_FAILED)
 		return NULL;
 	at->log.limit = limit;
@@ -129,29 +129,29 @@ static int attach_behind(struct tpck_log *log, const struct tpck_log_position *c
 	int fd;
 
 	segment_name(path, sizeof path, log->folder, cut->sequence);
-	fd = (int)syscall(SYS_openat, AT_FDCWD, path, O_RDWR | O_CLOEXEC, 0);
+	fd = tpck_sys_openat(AT_FDCWD, path, O_RDWR | O_CLOEXEC, 0);
 	if (fd < 0)
 		return -errno;
-	if (syscall(SYS_newfstatat, fd, "", &found, 0x1000 /* AT_EMPTY_PATH */)) {
-		syscall(SYS_close, fd);
+	if (tpck_sys_fstatat(fd, "", &found, AT_EMPTY_PATH)) {
+		tpck_sys_close(fd);
 		return -EIO;
 	}
 	if (found.st_size < (off_t)TPCK_LOG_SEGMENT_BYTES) {
 		int rc = give_bytes(fd, TPCK_LOG_SEGMENT_BYTES);
 
 		if (rc) {
-			syscall(SYS_close, fd);
+			tpck_sys_close(fd);
 			return rc;
 		}
 		found.st_size = TPCK_LOG_SEGMENT_BYTES;
 	}
-	segment = tpck_undumped(mmap(NULL, (size_t)found.st_size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0), (size_t)found.st_size);
-	syscall(SYS_close, fd);
+	segment = tpck_undumped(tpck_sys_mmap(NULL, (size_t)found.st_size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0), (size_t)found.st_size);
+	tpck_sys_close(fd);
 	if (segment == MAP_FAILED)
 		return -ENOMEM;
 	if (segment->magic != TPCK_LOG_MAGIC || segment->version != TPCK_WIRE_VERSION ||
 	    cut->offset > (uint64_t)found.st_size) {
-		munmap(segment, (size_t)found.st_size);
+		tpck_sys_munmap(segment, (size_t)found.st_size);
 		return -EBADMSG;
 	}
 	segment->bytes = (uint64_t)found.st_size;
@@ -170,12 +170,12 @@ uint64_t tpck_log_timeline(const char *folder)
 	int fd;
 
 	segment_name(path, sizeof path, folder, 0);
-	fd = (int)syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0);
+	fd = tpck_sys_openat(AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0);
 	if (fd < 0)
 		return 0;
-	if (syscall(SYS_read, fd, &header, sizeof header) == (long)sizeof header && header.magic == TPCK_LOG_MAGIC)
+	if (tpck_sys_read(fd, &header, sizeof header) == (long)sizeof header && header.magic == TPCK_LOG_MAGIC)
 		generation = header.generation;
-	syscall(SYS_close, fd);
+	tpck_sys_close(fd);
 	return generation;
 }
 
@@ -238,7 +238,7 @@ static bool segment_next(struct tpck_log *log, uint64_t needed)
 		return false;
 	segment_name(path, sizeof path, log->folder, sequence);
 	if (next && (next->sequence != sequence || next->bytes < needed)) {
-		munmap(next, next->bytes);
+		tpck_sys_munmap(next, next->bytes);
 		next = NULL;
 	}
 	if (needed > bytes)
@@ -249,7 +249,7 @@ static bool segment_next(struct tpck_log *log, uint64_t needed)
 		return false;
 	log->segment->sealed = 1;
 	if (log->kept[log->sealed % KEPT].at)
-		munmap(log->kept[log->sealed % KEPT].at, log->kept[log->sealed % KEPT].bytes);
+		tpck_sys_munmap(log->kept[log->sealed % KEPT].at, log->kept[log->sealed % KEPT].bytes);
 	log->kept[log->sealed % KEPT].at = log->segment;
 	log->kept[log->sealed % KEPT].bytes = log->segment->bytes;
 	log->sealed++;
@@ -333,15 +333,15 @@ void tpck_log_prepare(struct tpck_log *log)
 	segment_name(to, sizeof to, log->folder, next->sequence);
 	/* The program may have come to the segment's end meanwhile, and has made the next one itself: its name is taken. */
 	tpck_spin_lock(&log->lock);
-	if (log->segment == segment && !syscall(SYS_rename, from, to)) {
+	if (log->segment == segment && !tpck_sys_rename(from, to)) {
 		atomic_store(&log->ahead, next);
 		next = NULL;
 	}
 	tpck_spin_unlock(&log->lock);
 	if (next) {
 		log->populated = segment->sequence + 1;
-		syscall(SYS_unlinkat, AT_FDCWD, from, 0);
-		munmap(next, next->bytes);
+		tpck_sys_unlinkat(AT_FDCWD, from, 0);
+		tpck_sys_munmap(next, next->bytes);
 	}
 }
 
@@ -447,17 +447,17 @@ int tpck_log_open(struct tpck_log_reader **reader, const char *folder, struct tp
 		int fd;
 
 		segment_name(path, sizeof path, folder, s);
-		fd = (int)syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0);
+		fd = tpck_sys_openat(AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0);
 		if (fd < 0) {
 			result = -errno;
 			break;
 		}
-		if (syscall(SYS_newfstatat, fd, "", &found, 0x1000 /* AT_EMPTY_PATH */) ||
+		if (tpck_sys_fstatat(fd, "", &found, AT_EMPTY_PATH) ||
 		    found.st_size < (off_t)sizeof *header)
 			result = -EBADMSG;
 		else
-			made->maps[s].at = tpck_undumped(mmap(NULL, (size_t)found.st_size, PROT_READ, MAP_SHARED, fd, 0), (size_t)found.st_size);
-		syscall(SYS_close, fd);
+			made->maps[s].at = tpck_undumped(tpck_sys_mmap(NULL, (size_t)found.st_size, PROT_READ, MAP_SHARED, fd, 0), (size_t)found.st_size);
+		tpck_sys_close(fd);
 		if (result || made->maps[s].at == MAP_FAILED) {
 			made->maps[s].at = NULL;
 			result = result ? result : -ENOMEM;
@@ -502,7 +502,7 @@ void tpck_log_close(struct tpck_log_reader *reader)
 {
 	for (uint64_t s = 0; s < reader->count; s++)
 		if (reader->maps[s].at)
-			munmap(reader->maps[s].at, reader->maps[s].bytes);
+			tpck_sys_munmap(reader->maps[s].at, reader->maps[s].bytes);
 	free(reader->maps);
 	free(reader);
 }
@@ -535,18 +535,18 @@ void tpck_log_behind(const char *folder, struct tpck_log_position cut, void (*ca
 		int fd;
 
 		snprintf(path, sizeof path, "%s/" TPCK_LOG_BEHIND "%06llu", folder, (unsigned long long)sequence);
-		fd = (int)syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0);
+		fd = tpck_sys_openat(AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0);
 		if (fd < 0)
 			return;
-		syscall(SYS_unlinkat, AT_FDCWD, path, 0);
-		map = syscall(SYS_newfstatat, fd, "", &found, 0x1000 /* AT_EMPTY_PATH */) || found.st_size < (off_t)sizeof(struct tpck_log_header)
+		tpck_sys_unlinkat(AT_FDCWD, path, 0);
+		map = tpck_sys_fstatat(fd, "", &found, AT_EMPTY_PATH) || found.st_size < (off_t)sizeof(struct tpck_log_header)
 			      ? MAP_FAILED
-			      : tpck_undumped(mmap(NULL, (size_t)found.st_size, PROT_READ, MAP_SHARED, fd, 0), (size_t)found.st_size);
-		syscall(SYS_close, fd);
+			      : tpck_undumped(tpck_sys_mmap(NULL, (size_t)found.st_size, PROT_READ, MAP_SHARED, fd, 0), (size_t)found.st_size);
+		tpck_sys_close(fd);
 		if (map == MAP_FAILED)
 			return;
 		more = tpck_log_each(map, (uint64_t)found.st_size, sequence, at, call);
-		munmap(map, (size_t)found.st_size);
+		tpck_sys_munmap(map, (size_t)found.st_size);
 		at = (sizeof(struct tpck_log_header) + ALIGN - 1) / ALIGN * ALIGN;
 	}
 }

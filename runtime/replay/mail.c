@@ -7,9 +7,9 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
+#include "runtime/base/kernel.h"
 #include "runtime/base/shared_lock.h"
 #include "runtime/base/undumped.h"
 #include "runtime/replay/mail.h"
@@ -28,15 +28,15 @@ static void *map_file(size_t bytes, const char *path)
 	int fd;
 
 	/* Of a start that began anew in the same folder. */
-	syscall(SYS_unlinkat, AT_FDCWD, path, 0);
-	fd = (int)syscall(SYS_openat, AT_FDCWD, path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+	tpck_sys_unlinkat(AT_FDCWD, path, 0);
+	fd = tpck_sys_openat(AT_FDCWD, path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
 	/* A page that the file system cannot give is an error here, and no signal later. */
-	if (fd >= 0 && !syscall(SYS_fallocate, fd, 0, 0L, (long)bytes))
-		at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	if (fd >= 0 && !tpck_sys_fallocate(fd, 0, 0L, (long)bytes))
+		at = tpck_sys_mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	if (fd >= 0)
-		syscall(SYS_close, fd);
+		tpck_sys_close(fd);
 	if (fd >= 0 && at == MAP_FAILED)
-		syscall(SYS_unlinkat, AT_FDCWD, path, 0);
+		tpck_sys_unlinkat(AT_FDCWD, path, 0);
 	return at;
 }
 
@@ -45,7 +45,7 @@ struct tpck_mail *tpck_mail_new(size_t bytes, const char *path)
 	struct tpck_mail *mail = path ? map_file(bytes, path) : MAP_FAILED;
 
 	if (mail == MAP_FAILED)
-		mail = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+		mail = tpck_sys_mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (mail == MAP_FAILED)
 		return NULL;
 	tpck_undumped(mail, bytes);
@@ -108,18 +108,18 @@ void tpck_mail_take(struct tpck_mail *mail, struct tpck_log *log)
 
 void tpck_mail_left(const char *path, void (*call)(const struct tpck_record *))
 {
-	int fd = (int)syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC, 0);
+	int fd = tpck_sys_openat(AT_FDCWD, path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC, 0);
 	struct stat found = {0};
 	void *at = MAP_FAILED;
 
 	if (fd < 0)
 		return;
-	syscall(SYS_unlinkat, AT_FDCWD, path, 0);
-	if (!syscall(SYS_newfstatat, fd, "", &found, AT_EMPTY_PATH) && found.st_size >= (off_t)sizeof(struct tpck_log_header))
-		at = tpck_undumped(mmap(NULL, (size_t)found.st_size, PROT_READ, MAP_SHARED, fd, 0), (size_t)found.st_size);
-	syscall(SYS_close, fd);
+	tpck_sys_unlinkat(AT_FDCWD, path, 0);
+	if (!tpck_sys_fstatat(fd, "", &found, AT_EMPTY_PATH) && found.st_size >= (off_t)sizeof(struct tpck_log_header))
+		at = tpck_undumped(tpck_sys_mmap(NULL, (size_t)found.st_size, PROT_READ, MAP_SHARED, fd, 0), (size_t)found.st_size);
+	tpck_sys_close(fd);
 	if (at == MAP_FAILED)
 		return;
 	tpck_log_each(at, (uint64_t)found.st_size, 0, BEGINS, call);
-	munmap(at, (size_t)found.st_size);
+	tpck_sys_munmap(at, (size_t)found.st_size);
 }

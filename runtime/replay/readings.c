@@ -2,6 +2,7 @@
 /* Readings: bytes in the log, and back. */
 #include "config.h"
 
+#include "runtime/base/kernel.h"
 #include "runtime/replay/readings.h"
 
 #include <stdlib.h>
@@ -132,7 +133,7 @@ static struct tpck_readings *own_of(struct tpck_thread *thread)
 {
 	/* Not by malloc(), inside of which the program may ask for its processor. */
 	if (!thread->readings) {
-		void *made = mmap(NULL, sizeof *thread->readings, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+		void *made = tpck_sys_mmap(NULL, sizeof *thread->readings, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
 		if (made != MAP_FAILED)
 			thread->readings = made;

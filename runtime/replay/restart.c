@@ -2,6 +2,7 @@
 /* Starting over by execve: what a process has at its start and keeps across an execve is put back first. */
 #include "config.h"
 
+#include "runtime/base/kernel.h"
 #include "runtime/replay/restart.h"
 
 #include <dirent.h>
@@ -13,7 +14,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <sys/sysmacros.h>
 #include <sys/time.h>
 #include <time.h>
@@ -78,7 +78,7 @@ static void remember_variables(char *const *environment)
 /* Now, and not when it is needed: a program may write over its arguments to be called otherwise. */
 static void remember_arguments(void)
 {
-	int fd = (int)syscall(SYS_openat, AT_FDCWD, "/proc/self/cmdline", O_RDONLY | O_CLOEXEC, 0);
+	int fd = tpck_sys_openat(AT_FDCWD, "/proc/self/cmdline", O_RDONLY | O_CLOEXEC, 0);
 	size_t size = 0;
 	ssize_t got = 1;
 
@@ -90,11 +90,11 @@ static void remember_arguments(void)
 				break;
 			arguments.bytes = grown;
 		}
-		got = syscall(SYS_read, fd, arguments.bytes + arguments.used, size - arguments.used - 1);
+		got = tpck_sys_read(fd, arguments.bytes + arguments.used, size - arguments.used - 1);
 		arguments.used += got > 0 ? (size_t)got : 0;
 	}
 	if (fd >= 0)
-		syscall(SYS_close, fd);
+		tpck_sys_close(fd);
 	if (got || !arguments.bytes)
 		return;
 	arguments.bytes[arguments.used] = '\0';
@@ -104,19 +104,19 @@ static void remember_arguments(void)
 static void each_descriptor(void (*call)(int fd))
 {
 	char buffer[8192];
-	int list = (int)syscall(SYS_openat, AT_FDCWD, "/proc/self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
+	int list = tpck_sys_openat(AT_FDCWD, "/proc/self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
 	ssize_t got;
 
 	if (list < 0)
 		return;
-	while ((got = syscall(SYS_getdents64, list, buffer, sizeof buffer)) > 0)
+	while ((got = tpck_sys_getdents(list, buffer, sizeof buffer)) > 0)
 		for (char *at = buffer; at < buffer + got; at += ((struct dirent64 *)at)->d_reclen) {
 			const char *name = ((struct dirent64 *)at)->d_name;
 
 			if (*name != '.' && atoi(name) != list)
 				call(atoi(name));
 		}
-	syscall(SYS_close, list);
+	tpck_sys_close(list);
 }
 
 static void remember_descriptor(int fd)
@@ -129,11 +129,11 @@ void tpck_restart_remember(char *const *environment)
 {
 	remember_variables(environment);
 	remember_arguments();
-	syscall(SYS_getcwd, folder, sizeof folder);
+	tpck_sys_getcwd(folder, sizeof folder);
 	each_descriptor(remember_descriptor);
-	input_at_start = (off_t)syscall(SYS_lseek, STDIN_FILENO, 0, SEEK_CUR);
-	umask_at_start = (mode_t)syscall(SYS_umask, 077);
-	syscall(SYS_umask, umask_at_start);
+	input_at_start = tpck_sys_lseek(STDIN_FILENO, 0, SEEK_CUR);
+	umask_at_start = tpck_sys_umask(077);
+	tpck_sys_umask(umask_at_start);
 	sigprocmask(SIG_SETMASK, NULL, &mask_at_start);
 	for (int s = 1; s < SIGNALS; s++) {
 		struct sigaction action;
@@ -159,7 +159,7 @@ static bool input_gone(void)
 {
 	struct stat found;
 
-	if (syscall(SYS_newfstatat, STDIN_FILENO, "", &found, 0x1000 /* AT_EMPTY_PATH */) || S_ISREG(found.st_mode) ||
+	if (tpck_sys_fstatat(STDIN_FILENO, "", &found, AT_EMPTY_PATH) || S_ISREG(found.st_mode) ||
 	    (S_ISCHR(found.st_mode) && found.st_rdev == makedev(1, 3)))
 		return false;
 	/* The C library reads into the stream's buffer by calls of its own. */
@@ -187,11 +187,11 @@ static pid_t parent_of(const char *name)
 	int fd;
 
 	snprintf(path, sizeof path, "/proc/%.20s/stat", name);
-	fd = (int)syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0);
+	fd = tpck_sys_openat(AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0);
 	if (fd < 0)
 		return 0;
-	got = syscall(SYS_read, fd, text, sizeof text - 1);
-	syscall(SYS_close, fd);
+	got = tpck_sys_read(fd, text, sizeof text - 1);
+	tpck_sys_close(fd);
 	if (got <= 0)
 		return 0;
 	text[got] = '\0';
@@ -203,7 +203,7 @@ static pid_t parent_of(const char *name)
 /* Sends the signal to every child; how many there are. */
 static unsigned signal_children(int signal_number, pid_t spared)
 {
-	int processes = (int)syscall(SYS_openat, AT_FDCWD, "/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
+	int processes = tpck_sys_openat(AT_FDCWD, "/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
 	char buffer[8192];
 	pid_t self = getpid();
 	unsigned count = 0;
@@ -211,7 +211,7 @@ static unsigned signal_children(int signal_number, pid_t spared)
 
 	if (processes < 0)
 		return 0;
-	while ((got = syscall(SYS_getdents64, processes, buffer, sizeof buffer)) > 0)
+	while ((got = tpck_sys_getdents(processes, buffer, sizeof buffer)) > 0)
 		for (char *at = buffer; at < buffer + got; at += ((struct dirent64 *)at)->d_reclen) {
 			const char *name = ((struct dirent64 *)at)->d_name;
 			pid_t pid = *name >= '1' && *name <= '9' ? atoi(name) : 0;
@@ -222,7 +222,7 @@ static unsigned signal_children(int signal_number, pid_t spared)
 					kill(pid, signal_number);
 			}
 		}
-	syscall(SYS_close, processes);
+	tpck_sys_close(processes);
 	return count;
 }
 
@@ -239,11 +239,11 @@ static void end_children(pid_t spared)
 		if (signals[i].number == SIGTERM)
 			signal_children(SIGCONT, spared);
 		for (int ms = 0; ms < signals[i].limit_ms; ms += STEP_MS) {
-			while (syscall(SYS_wait4, -1, NULL, 0x40000001 /* __WALL | WNOHANG */, NULL) > 0)
+			while (tpck_sys_wait4(-1, NULL, 0x40000001 /* __WALL | WNOHANG */, NULL) > 0)
 				;
 			if (!signal_children(0, spared))
 				return;
-			syscall(SYS_nanosleep, &step, NULL);
+			tpck_sys_nanosleep(&step, NULL);
 		}
 	}
 }
@@ -253,7 +253,7 @@ static void end_children(pid_t spared)
 static void close_later(int fd)
 {
 	if (fd > 2 && (fd >= DESCRIPTORS_MAX || !(open_at_start[fd / 8] >> (fd % 8) & 1)))
-		syscall(SYS_fcntl, fd, F_SETFD, FD_CLOEXEC);
+		tpck_sys_fcntl(fd, F_SETFD, FD_CLOEXEC);
 }
 
 static void restore_signals(void)
@@ -261,7 +261,7 @@ static void restore_signals(void)
 	static const struct itimerval none;
 
 	for (int which = ITIMER_REAL; which <= ITIMER_PROF; which++)
-		syscall(SYS_setitimer, which, &none, NULL);
+		tpck_sys_setitimer(which, &none, NULL);
 	for (int s = 1; s < SIGNALS; s++)
 		if (s != SIGKILL && s != SIGSTOP)
 			signal(s, ignored_at_start[s] ? SIG_IGN : SIG_DFL);
@@ -300,15 +300,15 @@ int tpck_restart(pid_t spared, bool resumes)
 	if (!resumes)
 		variables.list[kept++] = never;
 	variables.list[kept] = NULL;
-	if (folder[0] && syscall(SYS_chdir, folder))
+	if (folder[0] && tpck_sys_chdir(folder))
 		return -errno;
 	restore_signals();
 	end_children(spared);
-	if (!syscall(SYS_newfstatat, STDIN_FILENO, "", &input, 0x1000) && S_ISREG(input.st_mode) && input_at_start >= 0)
-		syscall(SYS_lseek, STDIN_FILENO, input_at_start, SEEK_SET);
-	syscall(SYS_umask, umask_at_start);
+	if (!tpck_sys_fstatat(STDIN_FILENO, "", &input, AT_EMPTY_PATH) && S_ISREG(input.st_mode) && input_at_start >= 0)
+		tpck_sys_lseek(STDIN_FILENO, input_at_start, SEEK_SET);
+	tpck_sys_umask(umask_at_start);
 	each_descriptor(close_later);
 	sigprocmask(SIG_SETMASK, &mask_at_start, NULL);
-	syscall(SYS_execve, "/proc/self/exe", arguments.list, variables.list);
+	tpck_sys_execve("/proc/self/exe", arguments.list, variables.list);
 	return -errno;
 }

@@ -2,6 +2,7 @@
 /* Stashes: making them in memory, and reading them from there or the store. */
 #include "config.h"
 
+#include "runtime/base/kernel.h"
 #include "runtime/replay/stash.h"
 
 #include <dirent.h>
@@ -14,7 +15,6 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "runtime/base/cgroup.h"
@@ -70,7 +70,7 @@ static void each_in(const char *path, void (*call)(int folder, const char *name,
 
 	if (folder < 0)
 		return;
-	while ((got = syscall(SYS_getdents64, folder, buffer, sizeof buffer)) > 0)
+	while ((got = tpck_sys_getdents(folder, buffer, sizeof buffer)) > 0)
 		for (char *at = buffer; at < buffer + got; at += ((struct dirent64 *)at)->d_reclen) {
 			const char *name = ((struct dirent64 *)at)->d_name;
 			uint64_t generation = strtoull(name, &end, 10);
@@ -79,14 +79,14 @@ static void each_in(const char *path, void (*call)(int folder, const char *name,
 				continue;
 			call(folder, name, generation, strtoull(end + 1, NULL, 10));
 		}
-	syscall(SYS_close, folder);
+	tpck_sys_close(folder);
 }
 
 static void remove_one(int folder, const char *name, uint64_t generation, uint64_t number)
 {
 	(void)generation;
 	(void)number;
-	syscall(SYS_unlinkat, folder, name, 0);
+	tpck_sys_unlinkat(folder, name, 0);
 }
 
 void tpck_stash_clear(void)
@@ -96,9 +96,9 @@ void tpck_stash_clear(void)
 	if (!slash)
 		return;
 	*slash = '\0';
-	syscall(SYS_mkdirat, AT_FDCWD, made.memory, 0700);
+	tpck_sys_mkdirat(AT_FDCWD, made.memory, 0700);
 	*slash = '/';
-	if (syscall(SYS_mkdirat, AT_FDCWD, made.memory, 0700) && errno == EEXIST)
+	if (tpck_sys_mkdirat(AT_FDCWD, made.memory, 0700) && errno == EEXIST)
 		each_in(made.memory, remove_one);
 }
 
@@ -118,7 +118,7 @@ static uint64_t rounded(uint64_t bytes)
 static void let_go(struct file *file)
 {
 	if (file->map && atomic_load(&file->map->state) == TPCK_STASH_FULL && !atomic_load(&file->map->awaited)) {
-		munmap(file->map, file->bytes);
+		tpck_sys_munmap(file->map, file->bytes);
 		file->map = NULL;
 	}
 }
@@ -134,7 +134,7 @@ static void forget_gone(void)
 
 		let_go(file);
 		name_of(path, made.memory, made.generation, file->number);
-		if (!file->map && syscall(SYS_faccessat, AT_FDCWD, path, F_OK))
+		if (!file->map && tpck_sys_faccessat(AT_FDCWD, path, F_OK))
 			made.outstanding -= file->used;
 		else
 			made.file[left++] = *file;
@@ -176,16 +176,16 @@ static const char *next_file(uint64_t need)
 	if (!memory_has(bytes))
 		return "what the program has read back from the device has no room in memory";
 	name_of(path, made.memory, made.generation, made.next);
-	fd = (int)syscall(SYS_openat, AT_FDCWD, path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+	fd = tpck_sys_openat(AT_FDCWD, path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
 	if (fd < 0)
 		return "what the program has read back from the device has no place in the memory tier";
 	tpck_unsignalled_begin(&signals);
-	failed = ftruncate(fd, (off_t)bytes) || fallocate(fd, FALLOC_FL_KEEP_SIZE, 0, TPCK_STASH_AT);
+	failed = tpck_sys_ftruncate(fd, (off_t)bytes) || tpck_sys_fallocate(fd, FALLOC_FL_KEEP_SIZE, 0, TPCK_STASH_AT);
 	tpck_unsignalled_end(&signals);
-	map = failed ? MAP_FAILED : tpck_undumped(mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0), bytes);
-	syscall(SYS_close, fd);
+	map = failed ? MAP_FAILED : tpck_undumped(tpck_sys_mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0), bytes);
+	tpck_sys_close(fd);
 	if (map == MAP_FAILED) {
-		syscall(SYS_unlinkat, AT_FDCWD, path, 0);
+		tpck_sys_unlinkat(AT_FDCWD, path, 0);
 		return "what the program has read back from the device has no room in the memory tier";
 	}
 	map->version = TPCK_WIRE_VERSION;
@@ -243,12 +243,12 @@ static int write_at(const struct tpck_record_stashed *where, const void *bytes)
 	int fd, rc = 0;
 
 	name_of(path, made.memory, where->generation, where->number);
-	fd = (int)syscall(SYS_openat, AT_FDCWD, path, O_WRONLY | O_CLOEXEC, 0);
+	fd = tpck_sys_openat(AT_FDCWD, path, O_WRONLY | O_CLOEXEC, 0);
 	if (fd < 0)
 		return -errno;
 	tpck_unsignalled_begin(&signals);
 	for (uint64_t done = 0; done < where->bytes && !rc;) {
-		ssize_t put = syscall(SYS_pwrite64, fd, (const char *)bytes + done, where->bytes - done, where->offset + done);
+		ssize_t put = tpck_sys_pwrite(fd, (const char *)bytes + done, where->bytes - done, where->offset + done);
 
 		if (put > 0)
 			done += (uint64_t)put;
@@ -256,7 +256,7 @@ static int write_at(const struct tpck_record_stashed *where, const void *bytes)
 			rc = put ? -errno : -ENOSPC;
 	}
 	tpck_unsignalled_end(&signals);
-	syscall(SYS_close, fd);
+	tpck_sys_close(fd);
 	return rc;
 }
 
@@ -287,13 +287,13 @@ const char *tpck_stash_room(size_t size, struct tpck_record_stashed *where, void
 	if (!why) {
 		*piece = (char *)map + where->offset;
 		name_of(path, made.memory, where->generation, where->number);
-		fd = (int)syscall(SYS_openat, AT_FDCWD, path, O_RDWR | O_CLOEXEC, 0);
+		fd = tpck_sys_openat(AT_FDCWD, path, O_RDWR | O_CLOEXEC, 0);
 		tpck_unsignalled_begin(&signals);
-		if (fd < 0 || fallocate(fd, 0, (off_t)where->offset, (off_t)size))
+		if (fd < 0 || tpck_sys_fallocate(fd, 0, (off_t)where->offset, (off_t)size))
 			why = no_room;
 		tpck_unsignalled_end(&signals);
 		if (fd >= 0)
-			syscall(SYS_close, fd);
+			tpck_sys_close(fd);
 		if (why)
 			tpck_stash_came(where);
 	}
@@ -349,25 +349,19 @@ static int open_at(const struct tpck_record_stashed *where, struct tpck_stash_he
 		if (fd < 0)
 			continue;
 		*stored = i == 1;
-		if (syscall(SYS_pread64, fd, header, sizeof *header, 0) == (long)sizeof *header && header_is(header, where) &&
+		if (tpck_sys_pread(fd, header, sizeof *header, 0) == (long)sizeof *header && header_is(header, where) &&
 		    where->offset + where->bytes <= atomic_load(&header->used))
 			return fd;
-		syscall(SYS_close, fd);
+		tpck_sys_close(fd);
 	}
 	return -ENODATA;
 }
 
 static int read_at(int fd, void *to, uint64_t bytes, uint64_t offset)
 {
-	for (uint64_t done = 0; done < bytes;) {
-		ssize_t got = syscall(SYS_pread64, fd, (char *)to + done, bytes - done, offset + done);
+	ssize_t got = tpck_sys_pread_full(fd, to, bytes, (off_t)offset);
 
-		if (got <= 0 && !(got && errno == EINTR))
-			return got ? -errno : -ENODATA;
-		if (got > 0)
-			done += (uint64_t)got;
-	}
-	return 0;
+	return got < 0 ? -errno : (uint64_t)got < bytes ? -ENODATA : 0;
 }
 
 bool tpck_stash_refers(const struct tpck_record_stashed *where)
@@ -384,7 +378,7 @@ bool tpck_stash_refers(const struct tpck_record_stashed *where)
 			forgotten += forgives ? where->bytes : 0;
 			return forgives;
 		}
-		syscall(SYS_close, fd);
+		tpck_sys_close(fd);
 		looked.generation = where->generation;
 		looked.number = where->number;
 		looked.used = atomic_load(&header.used);
@@ -447,7 +441,7 @@ int tpck_stash_get(const struct tpck_record_stashed *where, void *to)
 	if (!rc)
 		rc = read_at(fd, to, where->bytes, where->offset);
 	if (fd >= 0)
-		syscall(SYS_close, fd);
+		tpck_sys_close(fd);
 	pthread_mutex_unlock(&one);
 	return rc;
 }
@@ -459,7 +453,7 @@ static void remove_unreferred(int folder, const char *name, uint64_t generation,
 	for (uint32_t i = 0; i < referred_count; i++)
 		if (referred[i].generation == generation && number <= referred[i].last)
 			return;
-	syscall(SYS_unlinkat, folder, name, 0);
+	tpck_sys_unlinkat(folder, name, 0);
 }
 
 void tpck_stash_settle(void)

@@ -2,12 +2,12 @@
 /* The heavy half of an asymmetric barrier. */
 #include "config.h"
 
+#include "runtime/base/kernel.h"
 #include "runtime/track/barrier.h"
 
 #include <errno.h>
 #include <linux/membarrier.h>
 #include <stdint.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "runtime/base/log.h"
@@ -17,7 +17,7 @@ static _Atomic uint32_t there;
 static bool membarrier(int command)
 {
 	int saved = errno;
-	bool good = !syscall(SYS_membarrier, command, 0, 0);
+	bool good = !tpck_sys_membarrier(command, 0, 0);
 
 	errno = saved;
 	return good;

@@ -2,6 +2,7 @@
 /* Pinned host memory of the driver's, and what of it is watched. */
 #include "config.h"
 
+#include "runtime/base/kernel.h"
 #include "runtime/track/host_memory.h"
 
 #include <errno.h>
@@ -9,7 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "runtime/base/layout.h"
@@ -122,7 +122,7 @@ static bool is_there(const void *host, uint64_t bytes)
 {
 	uintptr_t first = (uintptr_t)host & ~(uintptr_t)4095;
 	int saved = errno;
-	bool there = syscall(SYS_msync, first, (uintptr_t)host + bytes - first, MS_ASYNC) == 0;
+	bool there = tpck_sys_msync((void *)first, (uintptr_t)host + bytes - first, MS_ASYNC) == 0;
 
 	errno = saved;
 	return there;

@@ -2,6 +2,7 @@
 /* Waiting until the thread that launched last rests, by what the kernel says of it. */
 #include "config.h"
 
+#include "runtime/base/kernel.h"
 #include "runtime/track/settle.h"
 
 #include <errno.h>
@@ -9,7 +10,6 @@
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -25,7 +25,7 @@ static _Atomic uint32_t left_out; /* of them, those to come */
 static bool rests(int fd)
 {
 	char text[128], *state;
-	ssize_t got = syscall(SYS_pread64, fd, text, sizeof text - 1, 0);
+	ssize_t got = tpck_sys_pread(fd, text, sizeof text - 1, 0);
 
 	if (got <= 0)
 		return true;
@@ -44,15 +44,15 @@ static bool wait_for(pid_t tid, uint64_t limit_ns)
 	int fd;
 
 	snprintf(path, sizeof path, "/proc/self/task/%d/stat", (int)tid);
-	fd = (int)syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0);
+	fd = tpck_sys_openat(AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0);
 	if (fd < 0)
 		return true;
 	for (int looks = 0; !(settled = rests(fd)) && tpck_clock_monotonic_ns() - begun < limit_ns; looks++)
 		if (looks < YIELDS)
 			sched_yield();
 		else
-			syscall(SYS_nanosleep, &pause, NULL);
-	syscall(SYS_close, fd);
+			tpck_sys_nanosleep(&pause, NULL);
+	tpck_sys_close(fd);
 	return settled;
 }
 

@@ -2,6 +2,7 @@
 /* The application's threads: identity, guard, gate. */
 #include "config.h"
 
+#include "runtime/base/kernel.h"
 #include "runtime/track/threads.h"
 
 #include <errno.h>
@@ -11,7 +12,6 @@
 #include <signal.h>
 #include <stddef.h>
 #include <string.h>
-#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -82,7 +82,7 @@ TPCK_AT_START struct tpck_thread *tpck_thread_slot_find(void)
 {
 	if (!tpck_thread_slot && !ended) {
 		/* A thread that nobody drew an identity for: the main thread, or one made by clone(). */
-		pid_t tid = (pid_t)syscall(SYS_gettid);
+		pid_t tid = tpck_sys_gettid();
 
 		tpck_thread_slot = slot_take(tid == getpid() ? 1 : mix((uint32_t)tid, 0x636c6f6e), tid);
 	}
@@ -91,7 +91,7 @@ TPCK_AT_START struct tpck_thread *tpck_thread_slot_find(void)
 
 void tpck_thread_begin(uint32_t id)
 {
-	tpck_thread_slot = slot_take(id, (pid_t)syscall(SYS_gettid));
+	tpck_thread_slot = slot_take(id, tpck_sys_gettid());
 }
 
 void tpck_threads_forked(void)
@@ -165,7 +165,7 @@ static void futex_wait(_Atomic uint32_t *word, uint32_t value, uint64_t limit_ns
 	struct timespec limit = {(time_t)(limit_ns / 1000000000u), (long)(limit_ns % 1000000000u)};
 	int saved = errno;
 
-	syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, value, &limit, NULL, 0);
+	tpck_sys_futex(word, FUTEX_WAIT_PRIVATE, value, &limit, NULL, 0);
 	errno = saved;
 }
 
@@ -223,5 +223,5 @@ bool tpck_gate_close(const struct tpck_thread *closer, uint64_t limit_ns)
 void tpck_gate_open(void)
 {
 	atomic_store(&tpck_gate_closed, 0);
-	syscall(SYS_futex, &tpck_gate_closed, FUTEX_WAKE_PRIVATE, 0x7fffffff, NULL, NULL, 0);
+	tpck_sys_futex(&tpck_gate_closed, FUTEX_WAKE_PRIVATE, 0x7fffffff, NULL, NULL, 0);
 }

@@ -2,6 +2,7 @@
 /* What a process has open, as /proc says. */
 #include "config.h"
 
+#include "runtime/base/kernel.h"
 #include "runtime/wire/opened.h"
 
 #include <errno.h>
@@ -10,7 +11,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "runtime/wire/reach.h"
@@ -57,7 +57,7 @@ static int open_below(const char *process, const char *name, int flags)
 	char path[96];
 
 	snprintf(path, sizeof path, "%s/%s", process, name);
-	return tpck_reach_high((int)syscall(SYS_openat, AT_FDCWD, path, flags | O_CLOEXEC, 0));
+	return tpck_reach_high(tpck_sys_openat(AT_FDCWD, path, flags | O_CLOEXEC, 0));
 }
 
 /* ---- lines ------------------------------------------------------------------------------------ */
@@ -88,7 +88,7 @@ static char *next_line(struct lines *l)
 			l->failed = true;
 			return NULL;
 		}
-		got = syscall(SYS_read, l->fd, l->text + l->end, sizeof l->text - l->end);
+		got = tpck_sys_read(l->fd, l->text + l->end, sizeof l->text - l->end);
 		if (got <= 0) {
 			l->failed = got < 0;
 			return NULL;
@@ -134,7 +134,7 @@ static __attribute__((noinline)) void look_into_ring(const char *process, const 
 	if (l.fd < 0 || l.failed || !said || (files && !named))
 		opening->rings_unknown = true;
 	if (l.fd >= 0)
-		syscall(SYS_close, l.fd);
+		tpck_sys_close(l.fd);
 }
 
 /* ---- descriptors ------------------------------------------------------------------------------ */
@@ -144,7 +144,7 @@ static __attribute__((noinline)) void look_at(int folder, const char *process, c
 {
 	char path[TPCK_VIEW_PATH + 16];
 	struct tpck_opened *found;
-	ssize_t got = syscall(SYS_readlinkat, folder, number, path, sizeof path - 1);
+	ssize_t got = tpck_sys_readlinkat(folder, number, path, sizeof path - 1);
 
 	/* One that was closed just now; one whose path is longer than the kernel tells. */
 	if (got < 0) {
@@ -167,7 +167,7 @@ void tpck_opened_descriptors(const char *process, struct tpck_opened *opened, un
 	_Alignas(struct name) char names[ROOM];
 	long got = -1;
 
-	while (folder >= 0 && (got = syscall(SYS_getdents64, folder, names, sizeof names)) > 0)
+	while (folder >= 0 && (got = tpck_sys_getdents(folder, names, sizeof names)) > 0)
 		for (long at = 0; at < got; at += ((struct name *)(names + at))->length) {
 			const struct name *name = (const struct name *)(names + at);
 
@@ -177,7 +177,7 @@ void tpck_opened_descriptors(const char *process, struct tpck_opened *opened, un
 	if (folder < 0 || got < 0)
 		opening->unknown = true;
 	if (folder >= 0)
-		syscall(SYS_close, folder);
+		tpck_sys_close(folder);
 }
 
 __attribute__((noinline)) void tpck_opened_mappings(const char *process, struct tpck_opened *opened, unsigned count, struct tpck_opening *opening)
@@ -200,7 +200,7 @@ __attribute__((noinline)) void tpck_opened_mappings(const char *process, struct 
 	if (l.fd < 0 || l.failed)
 		opening->unknown = true;
 	if (l.fd >= 0)
-		syscall(SYS_close, l.fd);
+		tpck_sys_close(l.fd);
 }
 
 /* ---- its end ---------------------------------------------------------------------------------- */
@@ -210,10 +210,10 @@ static bool goes_on(const char *task)
 {
 	char text[512], *at;
 	int fd = open_below(task, "stat", O_RDONLY);
-	ssize_t got = fd >= 0 ? syscall(SYS_read, fd, text, sizeof text - 1) : -1;
+	ssize_t got = fd >= 0 ? tpck_sys_read(fd, text, sizeof text - 1) : -1;
 
 	if (fd >= 0)
-		syscall(SYS_close, fd);
+		tpck_sys_close(fd);
 	if (got <= 0)
 		return false;
 	text[got] = '\0';
@@ -236,7 +236,7 @@ bool tpck_opened_goes_on(int32_t pid)
 	snprintf(process, sizeof process, "/proc/%d", pid);
 	found = goes_on(process);
 	folder = found ? -1 : open_below(process, "task", O_RDONLY | O_DIRECTORY);
-	while (folder >= 0 && !found && (got = syscall(SYS_getdents64, folder, names, sizeof names)) > 0)
+	while (folder >= 0 && !found && (got = tpck_sys_getdents(folder, names, sizeof names)) > 0)
 		for (long at = 0; at < got && !found; at += ((struct name *)(names + at))->length) {
 			const struct name *name = (const struct name *)(names + at);
 
@@ -244,6 +244,6 @@ bool tpck_opened_goes_on(int32_t pid)
 			found = name->text[0] != '.' && goes_on(task);
 		}
 	if (folder >= 0)
-		syscall(SYS_close, folder);
+		tpck_sys_close(folder);
 	return found;
 }

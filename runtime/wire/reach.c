@@ -2,6 +2,7 @@
 /* Reaching the agent: connecting to it, and starting it where none answers. */
 #include "config.h"
 
+#include "runtime/base/kernel.h"
 #include "runtime/wire/reach.h"
 
 #include <errno.h>
@@ -15,7 +16,6 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
-#include <sys/syscall.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -41,16 +41,16 @@ int tpck_reach_high(int fd)
 		return fd;
 	/* Where it was good a moment ago it mostly is. */
 	if (from)
-		moved = (int)syscall(SYS_fcntl, fd, F_DUPFD_CLOEXEC, from);
+		moved = tpck_sys_fcntl(fd, F_DUPFD_CLOEXEC, from);
 	if (moved < 0) {
 		if (getrlimit(RLIMIT_NOFILE, &limit) || limit.rlim_cur > 4096)
 			limit.rlim_cur = 1024;
 		from = (long)(limit.rlim_cur / 2);
-		moved = (int)syscall(SYS_fcntl, fd, F_DUPFD_CLOEXEC, from);
+		moved = tpck_sys_fcntl(fd, F_DUPFD_CLOEXEC, from);
 	}
 	if (moved < 0)
 		return fd;
-	syscall(SYS_close, fd);
+	tpck_sys_close(fd);
 	return moved;
 }
 
@@ -82,10 +82,10 @@ static int spawn_agent(void *argument)
 	sigset_t none;
 
 	sigemptyset(&none);
-	syscall(SYS_rt_sigprocmask, SIG_SETMASK, &none, NULL, 8);
-	syscall(SYS_execve, spawn->argv[0], spawn->argv, spawn->environment);
+	tpck_sys_sigprocmask(SIG_SETMASK, &none, NULL, 8);
+	tpck_sys_execve(spawn->argv[0], spawn->argv, spawn->environment);
 	spawn->error = errno;
-	syscall(SYS_exit, 127);
+	tpck_sys_exit(127);
 	return 127;
 }
 
@@ -94,19 +94,19 @@ static int spawn_agent(void *argument)
 static int spawn_between(void *argument)
 {
 	struct spawn *spawn = argument;
-	int null = (int)syscall(SYS_openat, AT_FDCWD, "/dev/null", O_RDWR, 0);
+	int null = tpck_sys_openat(AT_FDCWD, "/dev/null", O_RDWR, 0);
 
 	/* Settings may have paths from the folder that the program was started in. */
 	if (spawn->folder[0])
-		syscall(SYS_chdir, spawn->folder);
-	syscall(SYS_dup2, spawn->alive, 3);
+		tpck_sys_chdir(spawn->folder);
+	tpck_sys_dup2(spawn->alive, 3);
 	if (null >= 0)
 		for (int fd = 0; fd < 3; fd++)
-			syscall(SYS_dup2, null, fd);
-	syscall(SYS_close_range, 4, ~0u, 0);
+			tpck_sys_dup2(null, fd);
+	tpck_sys_close_range(4, ~0u, 0);
 	if (clone(spawn_agent, spawn->stack, CLONE_VM | CLONE_VFORK, spawn) < 0)
 		spawn->error = errno;
-	syscall(SYS_exit, 0);
+	tpck_sys_exit(0);
 	return 0;
 }
 
@@ -127,12 +127,12 @@ static int start_agent(const struct tpck_reach *who, const char *path, int *aliv
 	for (char *const *e = who->environment; e && *e; e++)
 		count++;
 	list_bytes = (count + 1) * sizeof *environment;
-	if (syscall(SYS_pipe2, pipe_ends, O_CLOEXEC))
+	if (tpck_sys_pipe2(pipe_ends, O_CLOEXEC))
 		return tpck_error_set(err, errno, "starting the agent");
-	stacks = mmap(NULL, 2 * STACK + list_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	stacks = tpck_sys_mmap(NULL, 2 * STACK + list_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (stacks == MAP_FAILED) {
-		syscall(SYS_close, pipe_ends[0]);
-		syscall(SYS_close, pipe_ends[1]);
+		tpck_sys_close(pipe_ends[0]);
+		tpck_sys_close(pipe_ends[1]);
 		return tpck_error_set(err, ENOMEM, "starting the agent");
 	}
 	environment = (const char **)(void *)(stacks + 2 * STACK);
@@ -150,12 +150,12 @@ static int start_agent(const struct tpck_reach *who, const char *path, int *aliv
 	pid = clone(spawn_between, stacks + 2 * STACK, CLONE_VM | CLONE_VFORK, &spawn);
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	if (pid > 0)
-		while (syscall(SYS_wait4, pid, NULL, 0x80000000 /* __WCLONE */, NULL) < 0 && errno == EINTR)
+		while (tpck_sys_wait4(pid, NULL, 0x80000000 /* __WCLONE */, NULL) < 0 && errno == EINTR)
 			;
-	munmap(stacks, 2 * STACK + list_bytes);
-	syscall(SYS_close, pipe_ends[1]);
+	tpck_sys_munmap(stacks, 2 * STACK + list_bytes);
+	tpck_sys_close(pipe_ends[1]);
 	if (pid < 0 || spawn.error) {
-		syscall(SYS_close, pipe_ends[0]);
+		tpck_sys_close(pipe_ends[0]);
 		return tpck_error_set(err, pid < 0 ? errno : spawn.error, "starting the agent %s", path);
 	}
 	*alive = tpck_reach_high(pipe_ends[0]);
@@ -184,7 +184,7 @@ static int look_at_tier(const char *socket_path, char folder[SOCKET_BYTES])
 		fd = tpck_door_open(AT_FDCWD, folder, flags[i]);
 		if (fd < 0)
 			return fd;
-		syscall(SYS_close, fd);
+		tpck_sys_close(fd);
 	}
 	return 0;
 }
@@ -195,16 +195,16 @@ static int connect_soon(int fd, const struct sockaddr_un *address)
 	uint64_t until = tpck_clock_monotonic_ns() + QUEUE_MS * 1000000ull;
 	long flags;
 
-	while (connect(fd, (const struct sockaddr *)address, sizeof *address)) {
+	while (tpck_sys_connect(fd, (const struct sockaddr *)address, sizeof *address)) {
 		if (errno != EAGAIN && errno != EINTR)
 			return errno;
 		if (tpck_clock_monotonic_ns() > until)
 			return ETIMEDOUT;
 		tpck_reach_pause(2);
 	}
-	flags = syscall(SYS_fcntl, fd, F_GETFL);
+	flags = tpck_sys_fcntl(fd, F_GETFL, 0);
 	if (flags >= 0)
-		(void)syscall(SYS_fcntl, fd, F_SETFL, flags & ~O_NONBLOCK);
+		(void)tpck_sys_fcntl(fd, F_SETFL, flags & ~O_NONBLOCK);
 	return 0;
 }
 
@@ -233,18 +233,18 @@ int tpck_reach_connect(const char *socket_path)
 		char parent[sizeof ((struct tpck_reach *)0)->socket];
 
 		snprintf(parent, sizeof parent, "%.*s", (int)(strrchr(socket_path, '/') - socket_path), socket_path);
-		folder = (int)syscall(SYS_openat, AT_FDCWD, parent, O_PATH | O_DIRECTORY | O_CLOEXEC, 0);
+		folder = tpck_sys_openat(AT_FDCWD, parent, O_PATH | O_DIRECTORY | O_CLOEXEC, 0);
 		snprintf(address.sun_path, sizeof address.sun_path, "/proc/self/fd/%d/agent.sock", folder);
 	}
 	code = connect_soon(fd, &address);
 	if (folder >= 0)
-		syscall(SYS_close, folder);
+		tpck_sys_close(folder);
 	if (code) {
-		syscall(SYS_close, fd);
+		tpck_sys_close(fd);
 		return -code;
 	}
 	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &length) || peer.uid != geteuid()) {
-		syscall(SYS_close, fd);
+		tpck_sys_close(fd);
 		return -EACCES;
 	}
 	return fd;
@@ -254,7 +254,7 @@ void tpck_reach_pause(long ms)
 {
 	struct timespec pause = {ms / 1000, ms % 1000 * 1000000};
 
-	syscall(SYS_nanosleep, &pause, NULL);
+	tpck_sys_nanosleep(&pause, NULL);
 }
 
 int tpck_reach_ask(int fd, unsigned type, const void *payload, size_t bytes, unsigned answer, unsigned limit_ms)
@@ -266,7 +266,7 @@ int tpck_reach_ask(int fd, unsigned type, const void *payload, size_t bytes, uns
 	uint64_t until = tpck_clock_monotonic_ns() + limit_ms * 1000000ull, now;
 	int got = 0;
 
-	if (sendmsg(fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT) != (ssize_t)(sizeof head + bytes))
+	if (tpck_sys_sendmsg(fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT) != (ssize_t)(sizeof head + bytes))
 		return -errno;
 	while (got <= 0 && (now = tpck_clock_monotonic_ns()) < until) {
 		got = poll(&wait, 1, (int)((until - now) / 1000000 + 1));
@@ -275,7 +275,7 @@ int tpck_reach_ask(int fd, unsigned type, const void *payload, size_t bytes, uns
 	}
 	if (got <= 0)
 		return -ETIMEDOUT;
-	return recv(fd, &head, sizeof head, MSG_DONTWAIT) == sizeof head && head.type == answer ? 0 : -EPROTO;
+	return tpck_sys_recvfrom(fd, &head, sizeof head, MSG_DONTWAIT, NULL, NULL) == sizeof head && head.type == answer ? 0 : -EPROTO;
 }
 
 /* At most size - 1 bytes of a file; false: none can be read. */
@@ -286,8 +286,8 @@ static bool read_text(const char *path, char *text, size_t size)
 
 	if (fd < 0)
 		return false;
-	got = syscall(SYS_read, fd, text, size - 1);
-	syscall(SYS_close, fd);
+	got = tpck_sys_read(fd, text, size - 1);
+	tpck_sys_close(fd);
 	text[got > 0 ? got : 0] = '\0';
 	return got > 0;
 }
@@ -331,7 +331,7 @@ static void pause_us(long us)
 {
 	struct timespec pause = {0, us * 1000};
 
-	syscall(SYS_nanosleep, &pause, NULL);
+	tpck_sys_nanosleep(&pause, NULL);
 }
 
 void tpck_reach_ahead(struct tpck_reach *who)
@@ -341,7 +341,7 @@ void tpck_reach_ahead(struct tpck_reach *who)
 	char path[1024];
 
 	if (fd >= 0)
-		syscall(SYS_close, fd);
+		tpck_sys_close(fd);
 	if (fd != -ENOENT && fd != -ECONNREFUSED)
 		return;
 	find_agent(who, path, sizeof path);
@@ -360,7 +360,7 @@ int tpck_reach(struct tpck_reach *who, struct tpck_error *err)
 	who->ahead = 0;
 	fd = look_for(who);
 	if (wait.fd >= 0 && fd != -ENOENT && fd != -ECONNREFUSED)
-		syscall(SYS_close, wait.fd);
+		tpck_sys_close(wait.fd);
 	if (fd >= 0)
 		return fd;
 	if (fd == -EPERM)
@@ -384,7 +384,7 @@ int tpck_reach(struct tpck_reach *who, struct tpck_error *err)
 			/* The agent left because there was another one, which was about to leave. */
 			again = true;
 			gone = 0;
-			syscall(SYS_close, wait.fd);
+			tpck_sys_close(wait.fd);
 			wait.fd = -1;
 			result = start_agent(who, agent_path, &wait.fd, err);
 			if (result)
@@ -402,6 +402,6 @@ int tpck_reach(struct tpck_reach *who, struct tpck_error *err)
 		}
 		pause_us(now - begun < SOON_MS * 1000000ull ? SOON_US : LATER_US);
 	}
-	syscall(SYS_close, wait.fd);
+	tpck_sys_close(wait.fd);
 	return result ? result : fd;
 }

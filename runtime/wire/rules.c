@@ -2,6 +2,7 @@
 /* The rules by which files are taken. System calls are made directly: the library's hooks are not to be met. */
 #include "config.h"
 
+#include "runtime/base/kernel.h"
 #include "runtime/wire/rules.h"
 
 #include <ctype.h>
@@ -11,7 +12,6 @@
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "runtime/base/layout.h"
@@ -283,9 +283,9 @@ bool tpck_rules_unsure(enum tpck_rule rule, const char *glob, const char *absolu
 
 enum tpck_rule tpck_rules_place(int folder, const char *name, bool removed, struct stat *parent, struct stat *there, bool *exists)
 {
-	if (syscall(SYS_newfstatat, folder, "", parent, AT_EMPTY_PATH) || syscall(SYS_faccessat, folder, ".", W_OK | X_OK))
+	if (tpck_sys_fstatat(folder, "", parent, AT_EMPTY_PATH) || tpck_sys_faccessat(folder, ".", W_OK | X_OK))
 		return TPCK_RULE_READONLY;
-	*exists = !syscall(SYS_newfstatat, folder, name, there, AT_SYMLINK_NOFOLLOW);
+	*exists = !tpck_sys_fstatat(folder, name, there, AT_SYMLINK_NOFOLLOW);
 	if (!*exists)
 		return errno == ENOENT ? TPCK_RULE_NAME : TPCK_RULE_READONLY;
 	if (removed) {
@@ -298,7 +298,7 @@ enum tpck_rule tpck_rules_place(int folder, const char *name, bool removed, stru
 		return TPCK_RULE_LINKS;
 	if (there->st_uid != geteuid())
 		return TPCK_RULE_OWNER;
-	return syscall(SYS_faccessat, folder, name, W_OK) ? TPCK_RULE_READONLY : TPCK_RULE_NAME;
+	return tpck_sys_faccessat(folder, name, W_OK) ? TPCK_RULE_READONLY : TPCK_RULE_NAME;
 }
 
 bool tpck_rules_points(const char *name)

@@ -2,6 +2,7 @@
 /* The table of a job's pending files. */
 #include "config.h"
 
+#include "runtime/base/kernel.h"
 #include "runtime/wire/view.h"
 
 #include <errno.h>
@@ -13,7 +14,6 @@
 #include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "runtime/base/clock.h"
@@ -44,13 +44,13 @@ static int set_up(struct tpck_view *view)
 	rc = pthread_mutex_init(&view->lock, &kind);
 	pthread_mutexattr_destroy(&kind);
 	view->version = TPCK_WIRE_VERSION;
-	if (!syscall(SYS_newfstatat, AT_FDCWD, "/", &root, 0)) {
+	if (!tpck_sys_fstatat(AT_FDCWD, "/", &root, 0)) {
 		view->root_device = root.st_dev;
 		view->root_inode = root.st_ino;
 	}
 	/* Parts of other jobs may lie in the same folder: their names must not be ours. */
-	if (syscall(SYS_getrandom, &begin, sizeof begin, 0) != sizeof begin)
-		begin = (uint32_t)tpck_clock_monotonic_ns() ^ (uint32_t)syscall(SYS_getpid);
+	if (tpck_sys_getrandom(&begin, sizeof begin, 0) != sizeof begin)
+		begin = (uint32_t)tpck_clock_monotonic_ns() ^ (uint32_t)tpck_sys_getpid();
 	view->serial = (uint64_t)(begin >> 1) << 32;
 	atomic_thread_fence(memory_order_release);
 	view->magic = TPCK_VIEW_MAGIC;
@@ -65,8 +65,8 @@ static int open_new(int folder, char name[64])
 	int fd = -1;
 
 	for (int tries = 0; tries < 100 && fd < 0; tries++) {
-		snprintf(name, 64, TPCK_VIEW_TABLE ".%d.%u", (int)syscall(SYS_getpid), atomic_fetch_add(&serial, 1));
-		fd = (int)syscall(SYS_openat, folder, name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+		snprintf(name, 64, TPCK_VIEW_TABLE ".%d.%u", tpck_sys_getpid(), atomic_fetch_add(&serial, 1));
+		fd = tpck_sys_openat(folder, name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
 		if (fd < 0 && errno != EEXIST)
 			break;
 	}
@@ -85,22 +85,22 @@ static int make_table(int folder)
 	if (fd < 0)
 		return fd;
 	tpck_unsignalled_begin(&signals);
-	rc = syscall(SYS_ftruncate, fd, sizeof *view) ? -errno : 0;
+	rc = tpck_sys_ftruncate(fd, sizeof *view) ? -errno : 0;
 	tpck_unsignalled_end(&signals);
-	view = rc ? MAP_FAILED : mmap(NULL, sizeof *view, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-	syscall(SYS_close, fd);
+	view = rc ? MAP_FAILED : tpck_sys_mmap(NULL, sizeof *view, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	tpck_sys_close(fd);
 	if (view == MAP_FAILED) {
 		rc = rc ? rc : -errno;
 	} else {
 		rc = set_up(view);
-		munmap(view, sizeof *view);
+		tpck_sys_munmap(view, sizeof *view);
 	}
 	/* link(2) rather than rename: the first one stays. */
-	if (!rc && syscall(SYS_linkat, folder, name, folder, TPCK_VIEW_TABLE, 0) && errno != EEXIST)
+	if (!rc && tpck_sys_linkat(folder, name, folder, TPCK_VIEW_TABLE, 0) && errno != EEXIST)
 		rc = -errno;
 	/* Until then there are processes that have looked for it and have not found it. */
-	syscall(SYS_nanosleep, &found_by, NULL);
-	syscall(SYS_unlinkat, folder, name, 0);
+	tpck_sys_nanosleep(&found_by, NULL);
+	tpck_sys_unlinkat(folder, name, 0);
 	return rc;
 }
 
@@ -111,7 +111,7 @@ static __attribute__((noinline)) int make_all(int of_job)
 	if (folder < 0)
 		return folder;
 	rc = make_table(folder);
-	syscall(SYS_close, folder);
+	tpck_sys_close(folder);
 	return rc;
 }
 
@@ -130,7 +130,7 @@ static TPCK_AT_START int open_job(const char *job_folder, bool make)
 	if (tier < 0)
 		return tier;
 	of_job = tpck_door_open(tier, job, make ? TPCK_DOOR_MAKE : 0);
-	syscall(SYS_close, tier);
+	tpck_sys_close(tier);
 	return of_job;
 }
 
@@ -142,15 +142,15 @@ static TPCK_AT_START int open_table(const char *job_folder, bool make)
 
 	if (of_job < 0)
 		return of_job;
-	fd = (int)syscall(SYS_openat, of_job, name, O_RDWR | O_CLOEXEC | O_NOFOLLOW, 0);
+	fd = tpck_sys_openat(of_job, name, O_RDWR | O_CLOEXEC | O_NOFOLLOW, 0);
 	if (fd < 0 && errno == ENOENT && make) {
 		rc = make_all(of_job);
 		if (!rc)
-			fd = (int)syscall(SYS_openat, of_job, name, O_RDWR | O_CLOEXEC | O_NOFOLLOW, 0);
+			fd = tpck_sys_openat(of_job, name, O_RDWR | O_CLOEXEC | O_NOFOLLOW, 0);
 	}
 	if (!rc && fd < 0)
 		rc = -errno;
-	syscall(SYS_close, of_job);
+	tpck_sys_close(of_job);
 	return rc ? rc : fd;
 }
 
@@ -158,10 +158,10 @@ bool tpck_view_missing(const char *job_folder)
 {
 	static const char name[] = TPCK_VIEW_FOLDER "/" TPCK_VIEW_TABLE;
 	int of_job = open_job(job_folder, true);
-	bool missing = of_job >= 0 && syscall(SYS_faccessat, of_job, name, F_OK) && errno == ENOENT;
+	bool missing = of_job >= 0 && tpck_sys_faccessat(of_job, name, F_OK) && errno == ENOENT;
 
 	if (of_job >= 0)
-		syscall(SYS_close, of_job);
+		tpck_sys_close(of_job);
 	return missing;
 }
 
@@ -173,18 +173,18 @@ TPCK_AT_START int tpck_view_map(const char *job_folder, bool make, struct tpck_v
 
 	if (fd < 0)
 		return fd;
-	if (syscall(SYS_newfstatat, fd, "", &found, AT_EMPTY_PATH) || found.st_uid != geteuid() || !S_ISREG(found.st_mode) ||
+	if (tpck_sys_fstatat(fd, "", &found, AT_EMPTY_PATH) || found.st_uid != geteuid() || !S_ISREG(found.st_mode) ||
 	    (uint64_t)found.st_size != sizeof *at) {
-		syscall(SYS_close, fd);
+		tpck_sys_close(fd);
 		return -EPROTO;
 	}
-	at = mmap(NULL, sizeof *at, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	at = tpck_sys_mmap(NULL, sizeof *at, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	rc = at == MAP_FAILED ? -errno : 0;
-	syscall(SYS_close, fd);
+	tpck_sys_close(fd);
 	if (rc)
 		return rc;
 	if (at->magic != TPCK_VIEW_MAGIC || at->version != TPCK_WIRE_VERSION) {
-		munmap(at, sizeof *at);
+		tpck_sys_munmap(at, sizeof *at);
 		return -EPROTO;
 	}
 	*view = at;
@@ -193,14 +193,14 @@ TPCK_AT_START int tpck_view_map(const char *job_folder, bool make, struct tpck_v
 
 void tpck_view_unmap(struct tpck_view *view)
 {
-	munmap(view, sizeof *view);
+	tpck_sys_munmap(view, sizeof *view);
 }
 
 bool tpck_view_has_root(const struct tpck_view *view)
 {
 	struct stat root;
 
-	return !view->root_inode || syscall(SYS_newfstatat, AT_FDCWD, "/", &root, 0) || (root.st_dev == view->root_device && root.st_ino == view->root_inode);
+	return !view->root_inode || tpck_sys_fstatat(AT_FDCWD, "/", &root, 0) || (root.st_dev == view->root_device && root.st_ino == view->root_inode);
 }
 
 /* ---- the lock --------------------------------------------------------------------------------- */
@@ -300,7 +300,7 @@ bool tpck_view_lock_soon(struct tpck_view *view, bool *held)
 
 	/* pthread_mutex_timedlock() may be a hook. What this thread has itself is EDEADLK. */
 	while ((rc = pthread_mutex_trylock(&view->lock)) == EBUSY && !atomic_load(&stuck)) {
-		syscall(SYS_clock_nanosleep, CLOCK_MONOTONIC, 0, &(struct timespec){0, 200000}, NULL);
+		tpck_sys_clock_nanosleep(CLOCK_MONOTONIC, 0, &(struct timespec){0, 200000}, NULL);
 		atomic_store(&stuck, tpck_clock_monotonic_ns() > limit);
 	}
 	*held = rc == EBUSY;
@@ -366,7 +366,7 @@ uint64_t tpck_view_pattern(const char *folder, const char *name)
 void tpck_view_tell(_Atomic uint32_t *futex)
 {
 	atomic_fetch_add(futex, 1);
-	syscall(SYS_futex, futex, FUTEX_WAKE, 0x7fffffff, NULL, NULL, 0);
+	tpck_sys_futex(futex, FUTEX_WAKE, 0x7fffffff, NULL, NULL, 0);
 }
 
 void tpck_view_await(struct tpck_view *view, uint64_t order)
@@ -381,7 +381,7 @@ void tpck_view_wait(_Atomic uint32_t *futex, uint32_t seen, long ms)
 {
 	struct timespec limit = {ms / 1000, ms % 1000 * 1000000};
 
-	syscall(SYS_futex, futex, FUTEX_WAIT, seen, &limit, NULL, 0);
+	tpck_sys_futex(futex, FUTEX_WAIT, seen, &limit, NULL, 0);
 }
 
 /* ---- processes -------------------------------------------------------------------------------- */
@@ -395,13 +395,13 @@ static uint64_t started(int32_t pid, bool alone)
 	int fd;
 
 	snprintf(path, sizeof path, "/proc/%d/stat", pid);
-	fd = (int)syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0);
+	fd = tpck_sys_openat(AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0);
 	if (fd < 0)
-		return syscall(SYS_kill, pid, 0) && errno == ESRCH ? 0 : TPCK_VIEW_STARTED_UNKNOWN;
-	got = syscall(SYS_read, fd, text, sizeof text - 1);
+		return tpck_sys_kill(pid, 0) && errno == ESRCH ? 0 : TPCK_VIEW_STARTED_UNKNOWN;
+	got = tpck_sys_read(fd, text, sizeof text - 1);
 	if (got < 0 && errno != ESRCH)
-		got = syscall(SYS_kill, pid, 0) && errno == ESRCH ? 0 : -1;
-	syscall(SYS_close, fd);
+		got = tpck_sys_kill(pid, 0) && errno == ESRCH ? 0 : -1;
+	tpck_sys_close(fd);
 	if (got <= 0)
 		return got ? TPCK_VIEW_STARTED_UNKNOWN : 0;
 	text[got] = '\0';
@@ -751,9 +751,9 @@ void tpck_view_discard(struct tpck_view *view, struct tpck_view_entry *entry, co
 	}
 	tpck_view_remove(view, entry);
 	tpck_view_unlock(view);
-	syscall(SYS_unlinkat, AT_FDCWD, bytes, 0);
+	tpck_sys_unlinkat(AT_FDCWD, bytes, 0);
 	if (*synced)
-		syscall(SYS_unlinkat, AT_FDCWD, synced, 0);
+		tpck_sys_unlinkat(AT_FDCWD, synced, 0);
 }
 
 void tpck_view_close(struct tpck_view *view, struct tpck_view_entry *entry)

@@ -48,14 +48,16 @@ MAY_INCLUDE = {
 SOURCE = (".c", ".h", ".S", ".cu", ".cuh", ".cpp", ".hpp", ".def", ".py", ".sh")
 BUILD_FILE = (".inc", ".am", ".ac", ".m4", ".in")
 ENDS = {"exit", "abort", "_exit", "_Exit", "quick_exit", "assert", "err", "errx", "raise", "pthread_exit", "__builtin_trap"}
-ENDS_BY_NUMBER = {"SYS_exit", "SYS_exit_group"}
+ENDS_BY_NUMBER = {"SYS_exit", "SYS_exit_group", "tpck_sys_exit", "tpck_sys_exit_group"}
 # The ends that are there on purpose (see the comments at each).
 ENDS_ALLOWED = {
     ("hooks/libc_process.c", "_exit"),           # the hook of that name
     ("hooks/libc_process.c", "_Exit"),
     ("hooks/libc_process.c", "SYS_exit_group"),
-    ("runtime/engine/resume.c", "SYS_exit_group"), # the program cannot be started again and must not go on
-    ("runtime/wire/reach.c", "SYS_exit"),       # the child that becomes the agent
+    ("runtime/base/kernel.h", "SYS_exit"), ("runtime/base/kernel.h", "SYS_exit_group"),
+    ("runtime/base/kernel.h", "tpck_sys_exit"), ("runtime/base/kernel.h", "tpck_sys_exit_group"),
+    ("runtime/engine/resume.c", "tpck_sys_exit_group"), # the program cannot be started again and must not go on
+    ("runtime/wire/reach.c", "tpck_sys_exit"),  # the child that becomes the agent
 }
 
 
@@ -211,7 +213,8 @@ BEHIND_THE_DOOR |= {"tools/agent/peers/alone.c": r"\b(open|access|unlink|rename|
                     "tools/agent/peers/takeover.c": r"\b(opendir|access|unlink|rename)\s*\((peers\.folder|path|mark|missed)\b",
                     "tools/agent/peers/owed.c": r"\b(access|unlink|tpck_file_\w+)\s*\((path|mark)\b",
                     "runtime/peer/rendezvous.c": r"\b(open|opendir|access|unlink|rename|stat|utimensat|tpck_file_(read|write))\s*\("}
-BEHIND_THE_DOOR_ALLOWED = re.compile(r"tpck_door_open\(AT_FDCWD|SYS_openat, AT_FDCWD, path, O_RDONLY \| O_CLOEXEC, 0\)|SYS_unlinkat, AT_FDCWD, (bytes|synced)|\{AT_FDCWD, 0\}|SYS_newfstatat, AT_FDCWD, .{1,4}, &root, 0")
+BEHIND_THE_DOOR_ALLOWED = re.compile(r"tpck_door_open\(AT_FDCWD|tpck_sys_openat\(AT_FDCWD, path, O_RDONLY \| O_CLOEXEC, 0\)|"
+                                     r"tpck_sys_unlinkat\(AT_FDCWD, (bytes|synced)|\{AT_FDCWD, 0\}|tpck_sys_fstatat\(AT_FDCWD, .{1,4}, &root, 0")
 
 
 def rule_nothing_of_ours_is_made_through_a_link():
@@ -265,6 +268,24 @@ def rule_never_ends_its_host():
                 yield f"{name}:{line_at(body, match.start())}: {word}"
 
 
+# What libc's function does there besides is meant: a thread with its stack, a walk through folders that the overlay is not told of, and a call that the
+# program has made by its number.
+LIBCS_OWN = {("runtime/track/threads.c", "pthread_create"), ("runtime/follow/temporary.c", "nftw"), ("runtime/follow/syscalls.c", "syscall")}
+
+
+def rule_the_kernel_is_asked_by_kernel_h():
+    """A function of libc's that is hooked would take the library for the program."""
+    hooked = {"syscall"} | {name for name, _ in rows(r"TPCK_HOOK_EXPORT\w*", ["hooks/libc.def"])}
+    for name in FILES:
+        room = room_of(name)
+        if not room.startswith("runtime/") or room[8:] not in SHIM_SIDE or not name.endswith((".c", ".h")) or name == "runtime/base/kernel.h":
+            continue
+        body = code(name)
+        for match in re.finditer(r"(?<![\w.>])(\w+)\(", body):
+            if match.group(1) in hooked and (name, match.group(1)) not in LIBCS_OWN and not re.search(r"^\w[\w ]*[ *]$", body[body.rfind("\n", 0, match.start()) + 1:match.start()]):
+                yield f"{name}:{line_at(body, match.start())}: {match.group(1)}() is hooked: runtime/base/kernel.h asks the kernel itself"
+
+
 def rows(kind, tables):
     found = []
     for name in tables:
@@ -310,7 +331,7 @@ def rule_doctor_asks_for_what_the_library_calls():
 
 # Names of functions that take bytes apart; and calls by which a file does so by itself, or gets packets.
 PARSES = re.compile(r"(?:^|_)(parse|read|decode|split|load|scan|unpack|hear|said|obey|message|learn|arrived)(?:_|$)")
-TAKES_APART = re.compile(r"\b(v?sscanf|json_tokener_parse\w*|strtok_r|strtok|strsep|recv|recvmsg|recvfrom)\s*\(")
+TAKES_APART = re.compile(r"\b(v?sscanf|json_tokener_parse\w*|strtok_r|strtok|strsep|(?:tpck_sys_)?recv(?:msg|from)?)\s*\(")
 # Parameters that are bytes, or a structure that begins some.
 OF_BYTES = re.compile(r"\b(void|char|uint8_t|unsigned char|struct tpck_(?:record|message|accord_message|peer_message)) \*")
 FUZZED_ROOMS = ("runtime/", "hooks/", "shim/", "tools/")

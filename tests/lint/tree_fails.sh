@@ -27,24 +27,25 @@ printf '/* SPDX-License-Identifier: Apache-2.0 */\n/* A header. */\n#ifndef A_H\
 printf '#!/bin/sh\n# SPDX-License-Identifier: Apache-2.0\n# A script.\nrm $1\nunused=1\n' >tools/cli/careless.sh
 # shellcheck disable=SC2028 # the escape is for the C compiler
 echo 'void stop(void) { if (!"exit(2)") return; /* exit(3) */ exit(4); }' >>shim/table.c
+echo 'int asked(int fd) { return close(fd) + (int)syscall(SYS_dup, fd); }' >>runtime/base/huge.c
 echo 'TPCK_HOOK_EXPORT(futimes, path)' >>hooks/libc.def
 echo 'TPCK_EXPORT int acct(const char *path) { return !path; }' >>hooks/libc_path.c
 echo 'TPCK_USE(cuNothing)' >>hooks/cuda_used.def
 echo 'int made(void) { return open("x", O_WRONLY | O_CREAT, 0600); }' >>tools/agent/stash.c
-echo 'int looked(void) { return (int)syscall(SYS_openat, AT_FDCWD, "x", O_RDONLY, 0); }' >>runtime/wire/view.c
+echo 'int looked(void) { return tpck_sys_openat(AT_FDCWD, "x", O_RDONLY, 0); }' >>runtime/wire/view.c
 # Each row of what is behind the door: the file, and a way past it.
 rows='runtime/store/durable_tier.c stat("x", 0)
 runtime/store/history.c tpck_file_write("x", 0)
-runtime/engine/attach.c syscall(SYS_openat, AT_FDCWD, engine->keep, 0)
-runtime/base/key.c syscall(SYS_openat, AT_FDCWD, state, 0)
+runtime/engine/attach.c tpck_sys_openat(AT_FDCWD, engine->keep, 0)
+runtime/base/key.c tpck_sys_openat(AT_FDCWD, state, 0)
 runtime/engine/adopt.c opendir(names)
-runtime/follow/record.c syscall(SYS_openat, AT_FDCWD, kept, 0)
-runtime/follow/lists.c syscall(SYS_openat, AT_FDCWD, making, 0)
-runtime/follow/leftovers.c syscall(SYS_unlinkat, AT_FDCWD, leaving, 0)
-runtime/follow/learnt.c syscall(SYS_openat, AT_FDCWD, name, 0)
-runtime/follow/reconcile.c syscall(SYS_openat, AT_FDCWD, version, 0)
-runtime/follow/overlay.c syscall(SYS_openat, AT_FDCWD, version, 0)
-runtime/replay/stash.c syscall(SYS_openat, AT_FDCWD, made.store, 0)
+runtime/follow/record.c tpck_sys_openat(AT_FDCWD, kept, 0)
+runtime/follow/lists.c tpck_sys_openat(AT_FDCWD, making, 0)
+runtime/follow/leftovers.c tpck_sys_unlinkat(AT_FDCWD, leaving, 0)
+runtime/follow/learnt.c tpck_sys_openat(AT_FDCWD, name, 0)
+runtime/follow/reconcile.c tpck_sys_openat(AT_FDCWD, version, 0)
+runtime/follow/overlay.c tpck_sys_openat(AT_FDCWD, version, 0)
+runtime/replay/stash.c tpck_sys_openat(AT_FDCWD, made.store, 0)
 tools/agent/peers/alone.c access("x", 0)
 tools/agent/peers/shared.c opendir("x")
 tools/agent/peers/takeover.c unlink(mark)
@@ -83,6 +84,9 @@ reports 'shim/bare.c:1: no SPDX line at its head'
 reports 'shim/lonely.h: its guard is not TPCK_SHIM_LONELY_H'
 reports 'lonely.h:5:8: error: unknown type name'
 reports 'shim/table.c:55: exit'
+asked=$(wc -l <runtime/base/huge.c)
+reports "runtime/base/huge.c:$asked: close() is hooked"
+reports "runtime/base/huge.c:$asked: syscall() is hooked"
 reports 'futimes has a row, but no exported body'
 reports 'acct is exported, but has no row in a table'
 reports 'cuNothing is not in shim/driver_symbols.txt'
