@@ -455,27 +455,40 @@ static long by_crowd(const char *way, int number)
 	return ended(child);
 }
 
-/* Waits for whichever of three ends first: the one that was started last, as it sleeps for the shortest time. */
+static void make(const char *name)
+{
+	close(open(name, O_WRONLY | O_CREAT | O_CLOEXEC, 0644));
+}
+
+/* Waits for whichever of three ends, which is the one that was started last, then the one before: each is told to go by a file, once the other has ended. */
 static long by_any(const char *way, int number)
 {
-	char *const *list = command(way, "echo $0 $1 >> calls; sleep 0.$2; exit $2");
-	char digit[2] = "0";
+	char *const *list = command(way, "echo $0 $1 >> calls; while [ ! -e go.$2 ]; do sleep 0.02; done; exit $2");
+	char digit[2] = "0", file[] = "go.0";
 	long order = 0;
 	int status;
 
 	(void)number;
 	arguments[5] = digit;
 	for (int i = 3; i > 0; i--) {
-		digit[0] = (char)('0' + i);
+		digit[0] = file[3] = (char)('0' + i);
+		unlink(file); /* of a run that was killed */
 		if (fork() == 0) {
 			execvp("sh", list);
 			_exit(127);
 		}
 	}
 	arguments[5] = NULL;
-	for (int i = 0; i < 3; i++)
+	for (int i = 1; i <= 3; i++) {
+		file[3] = (char)('0' + i);
+		make(file);
 		if (wait(&status) > 0)
 			order = 10 * order + WEXITSTATUS(status);
+	}
+	for (int i = 1; i <= 3; i++) {
+		file[3] = (char)('0' + i);
+		unlink(file);
+	}
 	return order;
 }
 

@@ -41,6 +41,9 @@ def goes(checks, way):
                 print("somebody else's", file=ledger)
         last = this.start()
         status = last.wait()
+        if way == "daemon":
+            # The last ones may write when the trainer has ended.
+            job.look_until(lambda: set(job.read(os.path.join(this.work, "calls")).splitlines()) == set(once), 10, 0.05)
         found = files_of(this.work)
         after = found.pop("calls", "").splitlines()
         at = job.Job.resumed_at(last) or 0
