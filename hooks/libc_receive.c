@@ -165,6 +165,9 @@ TPCK_EXPORT FILE *fdopen(int fd, const char *mode)
 	FILE *stream;
 
 	REAL(fdopen);
+	/* What is written to a stream libc moves itself; what is only read comes by way of read(), below. */
+	if (tpck_readable_path(mode) && (mode[0] != 'r' || strchr(mode, '+')) && tpck_network_has(fd))
+		tpck_network_passes(fd);
 	if (!tpck_programs_followed() || !tpck_readable_path(mode) || mode[0] != 'r' || strchr(mode, '+') || strchr(mode, ',') || !is_pipe(fd))
 		return real(fd, mode);
 	stream = fopencookie((void *)(intptr_t)(fd + 1), "r", (cookie_io_functions_t){stream_read, NULL, stream_seek, stream_close});

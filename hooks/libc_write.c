@@ -238,10 +238,16 @@ TPCK_EXPORT int posix_fallocate64(int fd, off64_t at, off64_t bytes)
 
 TPCK_EXPORT ssize_t sendfile(int to, int from, off_t *at, size_t bytes)
 {
+	/* A Unix socket's bytes are not counted by the kernel. */
+	if (tpck_network_has(to))
+		tpck_network_passes(to);
 	return tpck_files_send(to, from, at, bytes);
 }
 
 TPCK_EXPORT ssize_t sendfile64(int to, int from, off64_t *at, size_t bytes)
 {
+	/* A Unix socket's bytes are not counted by the kernel. */
+	if (tpck_network_has(to))
+		tpck_network_passes(to);
 	return tpck_files_send(to, from, at, bytes);
 }

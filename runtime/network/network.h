@@ -148,7 +148,8 @@ bool tpck_network_child_draws(void *bytes, size_t count, uint32_t *number);
 void tpck_network_child_drawn(const void *bytes, size_t count, uint32_t number);
 /* Whether a datagram to this address, or NULL: to where the socket is connected, is not sent: the first run did. */
 bool tpck_network_mutes(int fd, const struct sockaddr *address, socklen_t bytes, const void *caller);
-/* Descriptors are passed by the connection, as nobody else can. */
+/* Descriptors are passed by the connection, as nobody else can, or something is said by it that is not seen here. By a Unix socket, of which the kernel
+ * does not count bytes, it is real from here on. */
 void tpck_network_passes(int fd);
 void tpck_network_closes_slow(int fd);
 void tpck_network_closes_range(unsigned first, unsigned last);

@@ -600,7 +600,7 @@ void tpck_network_passes(int fd)
 		return;
 	tpck_spin_lock(&lock);
 	talk = talk_of(fd);
-	if (talk && talk->kind == TPCK_TALK_NOTED) {
+	if (talk && talk->kind == TPCK_TALK_NOTED && talk->peer.family == AF_UNIX) {
 		note(talk, TPCK_TALK_OWN, NULL, 0);
 		talk_end(talk);
 	}
