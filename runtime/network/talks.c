@@ -89,7 +89,7 @@ bool tpck_network_records(void)
 	return journal && tpck_network_home();
 }
 
-/* What the parent had are none of this process's, and no other thread has a lock. */
+/* What the parent had is none of this process's, and no other thread has a lock. */
 void tpck_network_forked(uint32_t child)
 {
 	atomic_store(&lock, 0);
