@@ -28,40 +28,43 @@
 /* How long all threads may stand at the boundary without doing anything, with something to be started. */
 #define STILL_NS 2000000000ull
 
-/* A program that waits to be started, since the log does not know it, may be waited for by who made it: then nothing moves any more. */
-static void look_for_difference(void)
+/* How long nothing has been done on the device while something holds; 0 while it does not. */
+struct idle {
+	uint64_t operations, since;
+};
+
+static uint64_t idle_ns(struct idle *idle, bool holds)
 {
-	static uint64_t operations, since;
 	uint64_t now = tpck_clock_monotonic_ns(), sum = 0;
-	bool at_once;
-	const char *network = tpck_network_difference(&at_once), *difference = network ? network : tpck_programs_difference();
 	uint32_t count;
 	const struct tpck_thread *threads = tpck_threads(&count);
 
-	for (uint32_t i = 0; difference && i < count; i++)
+	for (uint32_t i = 0; holds && i < count; i++)
 		sum += threads[i].operations;
-	if (!difference || sum != operations || !since)
-		since = now;
-	operations = sum;
-	if (difference && (now - since > DIFFERS_NS || (network && at_once)))
+	if (!holds || sum != idle->operations || !idle->since)
+		idle->since = now;
+	idle->operations = sum;
+	return now - idle->since;
+}
+
+/* A program that waits to be started, since the log does not know it, may be waited for by who made it: then nothing moves any more. */
+static void look_for_difference(void)
+{
+	static struct idle idle;
+	bool at_once;
+	const char *network = tpck_network_difference(&at_once), *difference = network ? network : tpck_programs_difference();
+	uint64_t for_ns = idle_ns(&idle, difference != NULL);
+
+	if (difference && (for_ns > DIFFERS_NS || (network && at_once)))
 		tpck_resume_diverged(difference);
 }
 
 /* Forked children wait for the program to be live, and it may wait for them, as the pace of both is another one than in the first run. */
 static void look_for_children(void)
 {
-	static uint64_t operations, since;
-	uint64_t now = tpck_clock_monotonic_ns(), sum = 0;
-	bool held = tpck_network_children_held();
-	uint32_t count;
-	const struct tpck_thread *threads = tpck_threads(&count);
+	static struct idle idle;
 
-	for (uint32_t i = 0; held && i < count; i++)
-		sum += threads[i].operations;
-	if (!held || sum != operations || !since)
-		since = now;
-	operations = sum;
-	if (held && now - since > DIFFERS_NS)
+	if (idle_ns(&idle, tpck_network_children_held()) > DIFFERS_NS)
 		tpck_network_children_release();
 }
 

@@ -77,6 +77,16 @@ static bool let_go(struct tpck_spoken *that, struct tpck_spoken *other)
 	return true;
 }
 
+/* Whether a connection may turn out to be another one of the log's: a child's threads keep their own, and a Unix socket has one path. */
+static bool may_be(const struct tpck_spoken *other, const struct tpck_spoken *of)
+{
+	if (other->failed || other->lost || other->child != of->child || (other->child && other->thread != of->thread))
+		return false;
+	if (other->peer.family == AF_UNIX || of->peer.family == AF_UNIX)
+		return tpck_peer_same(&other->peer, &of->peer);
+	return other->peer.port == of->peer.port;
+}
+
 /* The program has sent what may be its first turn: connections of several threads to the same place come in another order, and which one
  * this is follows from what it says. */
 static void bind_first(struct played *at)
@@ -88,7 +98,7 @@ static void bind_first(struct played *at)
 		return;
 	tpck_spin_lock(&tpck_played_lock);
 	for (struct tpck_spoken *other = tpck_spoken_all; other; other = other->next)
-		if (other->child == at->of->child && (!other->child || other->thread == at->of->thread) && !other->failed && !other->lost && other->peer.port == at->of->peer.port && tpck_spoken_opens_with(other, at->got, digest) && let_go(other, at->of)) {
+		if (may_be(other, at->of) && tpck_spoken_opens_with(other, at->got, digest) && let_go(other, at->of)) {
 			at->of = other;
 			at->turn = other->turns;
 			break;
