@@ -19,6 +19,7 @@
 #include "runtime/base/settings.h"
 #include "runtime/base/text.h"
 #include "runtime/network/network_private.h"
+#include "runtime/network/processes.h"
 #include "runtime/wire/nodes.h"
 
 /* ---- by whom a connection is made ------------------------------------------------------------------ */
@@ -213,42 +214,14 @@ static bool is_here(const struct tpck_record_peer *peer)
 	return here;
 }
 
-struct lines {
-	int fd;
-	size_t used, at;
-	char bytes[2048];
-};
-
-/* The next line of a file of /proc, without its end, or NULL. */
-static char *next_line(struct lines *from)
-{
-	for (;;) {
-		char *line = from->bytes + from->at, *end = memchr(line, '\n', from->used - from->at);
-		long got;
-
-		if (end) {
-			*end = '\0';
-			from->at = (size_t)(end + 1 - from->bytes);
-			return line;
-		}
-		memmove(from->bytes, line, from->used - from->at);
-		from->used -= from->at;
-		from->at = 0;
-		got = from->used < sizeof from->bytes ? tpck_sys_read(from->fd, from->bytes + from->used, sizeof from->bytes - from->used) : 0;
-		if (got <= 0)
-			return NULL;
-		from->used += (size_t)got;
-	}
-}
-
 /* The inode of the socket that listens at the port, and whose it is. Of several the last. 0: there is none. */
 static uint64_t listener(const char *table, bool stream, uint16_t port, unsigned *user)
 {
-	struct lines from = {.fd = tpck_sys_openat(AT_FDCWD, table, O_RDONLY | O_CLOEXEC, 0)};
+	struct tpck_lines from = {.fd = tpck_sys_openat(AT_FDCWD, table, O_RDONLY | O_CLOEXEC, 0)};
 	uint64_t found = 0;
 	char *line;
 
-	while (from.fd >= 0 && (line = next_line(&from))) {
+	while (from.fd >= 0 && (line = tpck_lines_next(&from))) {
 		char *local = strchr(line, ':'), *colon, *state;
 		unsigned uid;
 		unsigned long long inode;
@@ -267,86 +240,6 @@ static uint64_t listener(const char *table, bool stream, uint16_t port, unsigned
 	}
 	if (from.fd >= 0)
 		tpck_sys_close(from.fd);
-	return found;
-}
-
-/* Whether a file of /proc of the process names this library: its environment, or what it has mapped. */
-static bool names_library(const char *process, const char *file)
-{
-	static const char name[] = "libtranspckpt";
-	char path[300], bytes[4096 + sizeof name];
-	size_t kept = 0;
-	bool found = false;
-	long got;
-	int fd;
-
-	snprintf(path, sizeof path, "/proc/%s/%s", process, file);
-	fd = tpck_sys_openat(AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0);
-	while (fd >= 0 && !found && (got = tpck_sys_read(fd, bytes + kept, sizeof bytes - kept)) > 0) {
-		kept += (size_t)got;
-		found = memmem(bytes, kept, name, sizeof name - 1) != NULL;
-		if (kept > sizeof name) {
-			memmove(bytes, bytes + kept - sizeof name, sizeof name);
-			kept = sizeof name;
-		}
-	}
-	if (fd >= 0)
-		tpck_sys_close(fd);
-	return found;
-}
-
-static int parent_of(int pid)
-{
-	char path[40], text[512], *end;
-	long got;
-	int fd;
-
-	snprintf(path, sizeof path, "/proc/%d/stat", pid);
-	fd = tpck_sys_openat(AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0);
-	got = fd >= 0 ? tpck_sys_read(fd, text, sizeof text - 1) : -1;
-	if (fd >= 0)
-		tpck_sys_close(fd);
-	if (got <= 0)
-		return 0;
-	text[got] = '\0';
-	end = strrchr(text, ')');
-	return end && end[1] && end[2] ? atoi(end + 4) : 0;
-}
-
-static bool descends(int pid, int from)
-{
-	for (int steps = 0; pid > 1 && steps < 64; steps++) {
-		if (pid == from)
-			return true;
-		pid = parent_of(pid);
-	}
-	return false;
-}
-
-/* Calls with each name in a folder of /proc that is a number. */
-static bool any_number(const char *folder, bool (*call)(const char *name, void *what), void *what)
-{
-	int fd = tpck_sys_openat(AT_FDCWD, folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
-	char bytes[2048] __attribute__((aligned(8)));
-	bool found = false;
-	long got;
-
-	while (fd >= 0 && !found && (got = tpck_sys_getdents(fd, bytes, sizeof bytes)) > 0)
-		for (long at = 0; at < got && !found;) {
-			const struct {
-				uint64_t inode;
-				int64_t next;
-				uint16_t length;
-				uint8_t type;
-				char name[];
-			} *entry = (const void *)(bytes + at);
-
-			if (entry->name[0] >= '0' && entry->name[0] <= '9')
-				found = call(entry->name, what);
-			at += entry->length;
-		}
-	if (fd >= 0)
-		tpck_sys_close(fd);
 	return found;
 }
 
@@ -380,11 +273,11 @@ static bool is_ours_with_it(const char *name, void *what)
 	snprintf(path, sizeof path, "/proc/%.20s", name);
 	if (tpck_sys_fstatat(AT_FDCWD, path, &found, 0) || found.st_uid != search->user)
 		return false;
-	if (!names_library(name, "environ") && !names_library(name, "maps") && !descends(atoi(name), root))
+	if (!tpck_process_names_library(name, "environ") && !tpck_process_names_library(name, "maps") && !tpck_process_descends(atoi(name), root))
 		return false;
 	snprintf(path, sizeof path, "/proc/%.20s/fd", name);
 	search->process = name;
-	return any_number(path, is_socket, search);
+	return tpck_process_any_number(path, is_socket, search);
 }
 
 /* The process that listened there, as unix(7) says of SO_PEERCRED. The job's own are those above, and who this process comes from. Of one that is gone,
@@ -398,7 +291,7 @@ static bool is_other_process(int pid)
 	snprintf(path, sizeof path, "/proc/%d", pid);
 	if (pid > 0 && tpck_sys_fstatat(AT_FDCWD, path, &found, 0))
 		return false;
-	return pid <= 0 || (!names_library(name, "environ") && !names_library(name, "maps") && !descends(pid, root) && !descends(root, pid));
+	return pid <= 0 || (!tpck_process_names_library(name, "environ") && !tpck_process_names_library(name, "maps") && !tpck_process_descends(pid, root) && !tpck_process_descends(root, pid));
 }
 
 /* Who connects often is not looked at each time. */
@@ -456,7 +349,7 @@ static bool listens_other(const struct tpck_record_peer *peer, bool stream)
 	if (search.user != (unsigned)tpck_sys_geteuid())
 		return true;
 	snprintf(search.socket, sizeof search.socket, "socket:[%llu]", (unsigned long long)inode);
-	return !any_number("/proc", is_ours_with_it, &search);
+	return !tpck_process_any_number("/proc", is_ours_with_it, &search);
 }
 
 static bool is_local_other(const struct tpck_record_peer *peer, bool stream)

@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "runtime/base/kernel.h"
+#include "runtime/network/processes.h"
+
+char *tpck_lines_next(struct tpck_lines *from)
+{
+	for (;;) {
+		char *line = from->bytes + from->at, *end = memchr(line, '\n', from->used - from->at);
+		long got;
+
+		if (end) {
+			*end = '\0';
+			from->at = (size_t)(end + 1 - from->bytes);
+			return line;
+		}
+		memmove(from->bytes, line, from->used - from->at);
+		from->used -= from->at;
+		from->at = 0;
+		got = from->used < sizeof from->bytes ? tpck_sys_read(from->fd, from->bytes + from->used, sizeof from->bytes - from->used) : 0;
+		if (got <= 0)
+			return NULL;
+		from->used += (size_t)got;
+	}
+}
+
+bool tpck_process_names_library(const char *process, const char *file)
+{
+	static const char name[] = "libtranspckpt";
+	char path[300], bytes[4096 + sizeof name];
+	size_t kept = 0;
+	bool found = false;
+	long got;
+	int fd;
+
+	snprintf(path, sizeof path, "/proc/%s/%s", process, file);
+	fd = tpck_sys_openat(AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0);
+	while (fd >= 0 && !found && (got = tpck_sys_read(fd, bytes + kept, sizeof bytes - kept)) > 0) {
+		kept += (size_t)got;
+		found = memmem(bytes, kept, name, sizeof name - 1) != NULL;
+		if (kept > sizeof name) {
+			memmove(bytes, bytes + kept - sizeof name, sizeof name);
+			kept = sizeof name;
+		}
+	}
+	if (fd >= 0)
+		tpck_sys_close(fd);
+	return found;
+}
+
+int tpck_process_parent(int pid)
+{
+	char path[40], text[512], *end;
+	long got;
+	int fd;
+
+	snprintf(path, sizeof path, "/proc/%d/stat", pid);
+	fd = tpck_sys_openat(AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0);
+	got = fd >= 0 ? tpck_sys_read(fd, text, sizeof text - 1) : -1;
+	if (fd >= 0)
+		tpck_sys_close(fd);
+	if (got <= 0)
+		return 0;
+	text[got] = '\0';
+	end = strrchr(text, ')');
+	return end && end[1] && end[2] ? atoi(end + 4) : 0;
+}
+
+bool tpck_process_descends(int pid, int from)
+{
+	for (int steps = 0; pid > 1 && steps < 64; steps++) {
+		if (pid == from)
+			return true;
+		pid = tpck_process_parent(pid);
+	}
+	return false;
+}
+
+bool tpck_process_any_number(const char *folder, bool (*call)(const char *name, void *what), void *what)
+{
+	int fd = tpck_sys_openat(AT_FDCWD, folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
+	char bytes[2048] __attribute__((aligned(8)));
+	bool found = false;
+	long got;
+
+	while (fd >= 0 && !found && (got = tpck_sys_getdents(fd, bytes, sizeof bytes)) > 0)
+		for (long at = 0; at < got && !found;) {
+			const struct {
+				uint64_t inode;
+				int64_t next;
+				uint16_t length;
+				uint8_t type;
+				char name[];
+			} *entry = (const void *)(bytes + at);
+
+			if (entry->name[0] >= '0' && entry->name[0] <= '9')
+				found = call(entry->name, what);
+			at += entry->length;
+		}
+	if (fd >= 0)
+		tpck_sys_close(fd);
+	return found;
+}
