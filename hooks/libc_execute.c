@@ -22,6 +22,7 @@
 #include "hooks/libc.h"
 #include "runtime/base/layout.h"
 #include "runtime/files/files.h"
+#include "runtime/network/network.h"
 #include "runtime/programs/programs.h"
 #include "shim/driver.h"
 
@@ -44,6 +45,14 @@ static int refused(int folder, const char *path)
 	return -1;
 }
 
+static bool executes(const char *path, char *const arguments[], char *const variables[], struct tpck_programs_instead *instead)
+{
+	bool other = tpck_programs_execute(path, arguments, variables, instead);
+
+	tpck_network_executes((int)syscall(SYS_getpid), tpck_programs_here());
+	return other;
+}
+
 static int execute(int folder, const char *path, char *const arguments[], char *const variables[], int flags)
 {
 	struct tpck_programs_instead instead;
@@ -52,7 +61,7 @@ static int execute(int folder, const char *path, char *const arguments[], char *
 		return -1;
 	if (folder != AT_FDCWD || flags)
 		(void)syscall(SYS_execveat, folder, path, arguments, variables, flags);
-	else if (tpck_readable_path(path) && tpck_programs_execute(path, arguments, variables, &instead))
+	else if (tpck_readable_path(path) && executes(path, arguments, variables, &instead))
 		(void)syscall(SYS_execve, instead.path, instead.arguments, instead.variables);
 	else
 		(void)(next ? next(path, arguments, variables) : (int)syscall(SYS_execve, path, arguments, variables));
@@ -84,7 +93,7 @@ static int execute_descriptor(int fd, char *const arguments[], char *const varia
 	} else {
 		kept = -1;
 	}
-	if (got > 0 && tpck_programs_execute(path, arguments, variables, &instead)) {
+	if (got > 0 && executes(path, arguments, variables, &instead)) {
 		if (kept >= 0)
 			(void)syscall(SYS_fcntl, fd, F_SETFD, kept & ~FD_CLOEXEC);
 		(void)syscall(SYS_execve, instead.path, instead.arguments, instead.variables);
@@ -417,6 +426,8 @@ static int spawn(spawn_type real, pid_t *child, const char *path, const posix_sp
 	else
 		error = real(&made, path, actions, how, arguments, variables);
 	tpck_programs_spawned(place, error ? 0 : made, !out.known);
+	if (!error)
+		tpck_network_executes(made, tpck_programs_number(place));
 	output_end(&out);
 	if (!error && child)
 		*child = made;

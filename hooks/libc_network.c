@@ -53,12 +53,18 @@ int tpck_hooks_connect(int fd, const struct sockaddr *address, socklen_t bytes, 
 	return result;
 }
 
+/* Whether what this process sends may be answered from a record. */
+static inline bool may_mute(void)
+{
+	return tpck_network_forwards() || tpck_network_unsure();
+}
+
 TPCK_EXPORT ssize_t send(int fd, const void *buffer, size_t bytes, int flags)
 {
 	ssize_t done;
 
 	REAL(send);
-	if (tpck_network_forwards() && tpck_network_mutes(fd, NULL, 0, NULL))
+	if (may_mute() && tpck_network_mutes(fd, NULL, 0, NULL))
 		return (ssize_t)bytes;
 	done = real(fd, buffer, bytes, flags);
 	tpck_network_wrote(fd, buffer, done);
@@ -70,7 +76,7 @@ TPCK_EXPORT ssize_t sendto(int fd, const void *buffer, size_t bytes, int flags, 
 	ssize_t done;
 
 	REAL(sendto);
-	if (tpck_network_forwards() && (!to || tpck_readable(to, length)) && tpck_network_mutes(fd, to, length, __builtin_return_address(0)))
+	if (may_mute() && (!to || tpck_readable(to, length)) && tpck_network_mutes(fd, to, length, __builtin_return_address(0)))
 		return (ssize_t)bytes;
 	done = real(fd, buffer, bytes, flags, to, length);
 	tpck_network_wrote(fd, buffer, done);
@@ -97,7 +103,7 @@ static size_t bytes_of(const struct msghdr *message)
 /* The kernel's to refuse, where it cannot be read. */
 static bool mutes(int fd, const struct msghdr *message, const void *caller)
 {
-	return tpck_network_forwards() && tpck_readable(message, sizeof *message) && message->msg_iovlen <= 1024 &&
+	return may_mute() && tpck_readable(message, sizeof *message) && message->msg_iovlen <= 1024 &&
 	       tpck_readable(message->msg_iov, message->msg_iovlen * sizeof *message->msg_iov) &&
 	       (!message->msg_name || tpck_readable(message->msg_name, message->msg_namelen)) &&
 	       tpck_network_mutes(fd, message->msg_name, message->msg_namelen, caller);
@@ -124,7 +130,7 @@ TPCK_EXPORT int sendmmsg(int fd, struct mmsghdr *messages, unsigned int count, i
 	int done;
 
 	REAL(sendmmsg);
-	if (count && tpck_network_forwards() && tpck_readable(messages, sizeof *messages) && mutes(fd, &messages[0].msg_hdr, __builtin_return_address(0))) {
+	if (count && may_mute() && tpck_readable(messages, sizeof *messages) && mutes(fd, &messages[0].msg_hdr, __builtin_return_address(0))) {
 		messages[0].msg_len = (unsigned)bytes_of(&messages[0].msg_hdr);
 		return 1;
 	}

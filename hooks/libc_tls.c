@@ -76,6 +76,9 @@ static int draw(const struct crypto *from, unsigned char *bytes, int count)
 	drawn = from->real->bytes(bytes, count);
 	if (drawn == 1)
 		tpck_engine_drawn_note(self, bytes, (size_t)count, number);
+	/* What a program that was started draws is in the record of who has started it, too. */
+	if (drawn == 1 && tpck_network_is_started() && !tpck_network_child_draws(bytes, (size_t)count, &number))
+		tpck_network_child_drawn(bytes, (size_t)count, number);
 	tpck_engine_leave(self);
 	return drawn;
 }

@@ -170,7 +170,7 @@ int tpck_attach_fresh(void)
 		tpck_engine_unresumable(TPCK_UNNOTED);
 	}
 	if (!result)
-		tpck_network_session(engine->welcome.session);
+		tpck_network_session(engine->welcome.session, NULL);
 	return result;
 }
 

@@ -162,6 +162,7 @@ TPCK_AT_START void tpck_engine_start(const char *library_path, char *const *argu
 	tpck_programs_record(engine->log);
 	tpck_network_record(engine->log, engine->settings.log_bytes / 4, engine->settings.network_real, engine->ranks.elsewhere ? engine->settings.shm : NULL,
 			    engine->job);
+	tpck_started_may_be(engine->ranks.world <= 1);
 	tpck_contents_note_input();
 	tpck_engine_mode_set(TPCK_MODE_EARLY);
 	if (strcmp(engine->settings.resume, "never") != 0)

@@ -72,7 +72,7 @@ static int learn_start(struct tpck_log_position cut)
 		else
 			tpck_place_learn(record);
 	tpck_log_behind(engine->welcome.session, cut, learn_behind);
-	tpck_network_session(engine->welcome.session);
+	tpck_network_session(engine->welcome.session, &cut);
 	tpck_network_learn_left();
 	/* The records stay mapped: the overlay reads from them. */
 	return 0;

@@ -1,41 +1,33 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Forked children: what they say to others goes into the log of the process that they come from, which is called the root here, by mail that it takes at each
- * boundary. While the root runs forward each child is answered as it was then, by a player of its own, and waits behind that until the root is live. */
+/* Who else speaks for the root (speakers.h): what they say to others goes into its log, by mail that it takes at each boundary. While the root runs forward
+ * each of them is answered as it was then, by a player of its own, and waits behind that until the root is live. */
 #include "config.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "runtime/base/digest.h"
 #include "runtime/base/kernel.h"
 #include "runtime/base/layout.h"
 #include "runtime/base/log.h"
 #include "runtime/network/played_private.h"
-#include "runtime/replay/mail.h"
+#include "runtime/network/speakers.h"
 #include "runtime/wire/segment.h"
 
-/* Until the root's next boundary. */
-enum { MAIL_BYTES = 1 << 20 };
-
-/* Of the root and all that are forked from it. */
-static struct shared {
-	_Atomic bool forwards;
-	_Atomic bool released;    /* children wait no more */
-	_Atomic uint32_t waiting; /* children's threads; one that is killed meanwhile stays in it */
-	/* 1: what follows is being written, 2: it is there */
-	_Atomic int sent, other, differs;
-	struct tpck_record_peer sent_to, other_to;
-	char difference[200];
-} *shared;
-/* In the session's folder, and of children that were forked before there was one. */
-static struct tpck_mail *mail, *early_mail;
+/* Of the root, from when it has a session; and before that. */
+static struct tpck_speakers_of own, early;
+/* Of a forked child, or a program that was started: its root's. */
+static struct tpck_speakers_of roots;
+static tpck_spin making;
 static char session[300] TPCK_LARGE;
+static struct tpck_log_position cut_of_log;
 _Atomic bool tpck_network_in_child;
-static uint32_t child;            /* in a child: its number, or 0 */
-static _Atomic uint32_t threads;  /* of the child, that have connected */
+static uint32_t child;            /* this process's number, or 0 */
+static uint32_t base;             /* of a fork of a program that was started: that one's */
+static _Atomic uint32_t threads;  /* of a forked child, that have connected */
 static _Atomic bool tells;        /* a library says what it encrypts */
 static __thread struct {
 	uint32_t of; /* the child whose these are */
@@ -44,85 +36,148 @@ static __thread struct {
 	const struct tpck_spoken *answers;
 } mine __attribute__((tls_model("initial-exec")));
 
+/* ---- the root ---------------------------------------------------------------------------------------------- */
+
+static bool make(struct tpck_speakers_of *of, const char *folder)
+{
+	if (!tpck_speakers_new(of, folder))
+		return false;
+	of->state->root = tpck_network_process();
+	of->state->cut = cut_of_log;
+	atomic_store(&of->state->forwards, tpck_network_forwards());
+	return true;
+}
+
+/* Without a session, or without room in its folder, only forked children are spoken with. A child that shares this memory (vfork) may come by. */
+static void make_all(void)
+{
+	tpck_spin_lock(&making);
+	if (session[0] && !own.state && make(&own, session) && early.state)
+		tpck_speakers_copy(own.state, early.state);
+	if (!own.state && !early.state)
+		(void)make(&early, NULL);
+	tpck_spin_unlock(&making);
+}
+
 void tpck_network_forking(void)
 {
 	int saved = errno;
-	void *at;
 
-	if (!tpck_network_records() || tpck_network_is_child())
-		return;
-	if (!mail || (session[0] && early_mail == mail)) {
-		char path[sizeof session + 8];
+	if (tpck_network_records() && !tpck_network_is_child() && !roots.state)
+		make_all();
+	errno = saved;
+}
 
-		snprintf(path, sizeof path, "%s/" TPCK_SAID, session);
-		mail = tpck_mail_new(MAIL_BYTES, session[0] ? path : NULL);
-		if (!session[0] || !mail)
-			early_mail = mail;
-	}
-	at = shared || !mail ? MAP_FAILED : tpck_sys_mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	if (at != MAP_FAILED) {
-		shared = at;
-		atomic_store(&shared->forwards, tpck_network_forwards());
+void tpck_network_executes(int pid, uint32_t number)
+{
+	struct tpck_speakers *to = roots.state;
+	int saved = errno;
+
+	if (number && tpck_network_has_log()) {
+		if (!to) {
+			make_all();
+			to = own.state ? own.state : early.state;
+		} else if (tpck_network_is_started() || base) {
+			number = tpck_digest_pair(base ? base : child, number);
+		}
+		if (to)
+			tpck_speakers_add(to, pid, number);
 	}
 	errno = saved;
 }
 
-void tpck_network_session(const char *folder)
+void tpck_network_session(const char *folder, const struct tpck_log_position *cut)
 {
+	int saved = errno;
+
+	tpck_started_leaves();
 	if (snprintf(session, sizeof session, "%s", folder) >= (int)sizeof session)
 		session[0] = '\0';
+	if (cut)
+		cut_of_log = *cut;
+	if (own.state)
+		own.state->cut = cut_of_log;
+	if (early.state)
+		make_all();
+	errno = saved;
 }
-
-/* ---- the root ---------------------------------------------------------------------------------------------- */
 
 void tpck_network_children_boundary(struct tpck_log *log)
 {
-	if (early_mail)
-		tpck_mail_take(early_mail, log);
-	if (mail && mail != early_mail)
-		tpck_mail_take(mail, log);
+	if (early.mail)
+		tpck_mail_take(early.mail, log);
+	if (own.mail)
+		tpck_mail_take(own.mail, log);
+}
+
+static bool path_of_left(char path[sizeof session + 16])
+{
+	snprintf(path, sizeof session + 16, "%s/" TPCK_SAID_BEHIND, session);
+	return session[0];
 }
 
 void tpck_network_learn_left(void)
 {
 	char path[sizeof session + 16];
 
-	snprintf(path, sizeof path, "%s/" TPCK_SAID_BEHIND, session);
-	if (session[0])
+	if (path_of_left(path))
 		tpck_mail_left(path, tpck_network_learn_behind);
+}
+
+/* Of the two, NULL where it is not there. */
+static struct tpck_speakers *one_of(int which)
+{
+	return which ? early.state : own.state;
 }
 
 void tpck_network_children_forward(void)
 {
-	if (!shared)
-		return;
-	atomic_store(&shared->released, false);
-	atomic_store(&shared->forwards, true);
+	for (int i = 0; i < 2; i++)
+		if (one_of(i)) {
+			tpck_speakers_clear(one_of(i));
+			atomic_store(&one_of(i)->released, false);
+			atomic_store(&one_of(i)->forwards, true);
+		}
 }
 
 void tpck_network_children_live(uint64_t step)
 {
-	char peer[TPCK_PEER_TEXT];
+	char peer[TPCK_PEER_TEXT], path[sizeof session + 16];
 
-	if (!shared || !atomic_exchange(&shared->forwards, false) || atomic_load(&shared->sent) != 2)
-		return;
-	tpck_log_warn("on the way to step %llu a forked child sent something to %s that its first run may have sent already: it is not in the record",
-		      (unsigned long long)step, tpck_peer_text(&shared->sent_to, peer));
+	for (int i = 0; i < 2; i++)
+		if (one_of(i) && atomic_exchange(&one_of(i)->forwards, false) && atomic_load(&one_of(i)->sent) == 2)
+			tpck_log_warn("on the way to step %llu a forked child, or a program that was started, sent something to %s that the first run may have sent "
+				      "already: it is not in the record", (unsigned long long)step, tpck_peer_text(&one_of(i)->sent_to, peer));
+	/* Nobody has to learn it any more. */
+	if (path_of_left(path))
+		tpck_sys_unlinkat(AT_FDCWD, path, 0);
+	if (session[0])
+		tpck_log_behind_done(session, cut_of_log);
 }
 
 const char *tpck_network_children_differ(void)
 {
-	return shared && atomic_load(&shared->differs) == 2 ? shared->difference : NULL;
+	for (int i = 0; i < 2; i++)
+		if (one_of(i) && atomic_load(&one_of(i)->differs) == 2)
+			return one_of(i)->difference;
+	return NULL;
 }
 
 const struct tpck_record_peer *tpck_network_children_sent_other(void)
 {
-	return shared && atomic_load(&shared->other) == 2 ? &shared->other_to : NULL;
+	for (int i = 0; i < 2; i++)
+		if (one_of(i) && atomic_load(&one_of(i)->other) == 2)
+			return &one_of(i)->other_to;
+	return NULL;
 }
 
 bool tpck_network_children_wait(void)
 {
-	return shared && atomic_load(&shared->waiting) && !atomic_load(&shared->released);
+	bool wait = false;
+
+	for (int i = 0; i < 2; i++)
+		wait = wait || (one_of(i) && atomic_load(&one_of(i)->waiting) && !atomic_load(&one_of(i)->released));
+	return wait;
 }
 
 bool tpck_network_children_held(void)
@@ -132,17 +187,25 @@ bool tpck_network_children_held(void)
 
 void tpck_network_children_release(void)
 {
-	if (shared)
-		atomic_store(&shared->released, true);
+	for (int i = 0; i < 2; i++)
+		if (one_of(i))
+			atomic_store(&one_of(i)->released, true);
 }
 
 /* ---- a child ----------------------------------------------------------------------------------------------- */
 
 bool tpck_network_children_forked(uint32_t number, bool recording)
 {
-	bool forwards = shared && atomic_load(&shared->forwards);
+	bool forwards;
 
-	child = shared && mail && recording ? number : 0;
+	if (tpck_started_forked())
+		base = child;
+	else if (!roots.state)
+		roots = own.state ? own : early;
+	own = early = (struct tpck_speakers_of){0};
+	atomic_store(&making, 0);
+	forwards = roots.state && atomic_load(&roots.state->forwards);
+	child = !roots.state || !recording || !number ? 0 : base ? tpck_digest_pair(base, number) : number;
 	atomic_store(&threads, 0);
 	atomic_store(&tells, false);
 	/* Whoever has no number says for real what it says, and a line tells. */
@@ -151,18 +214,35 @@ bool tpck_network_children_forked(uint32_t number, bool recording)
 	return child != 0;
 }
 
+void tpck_network_child_begins(const struct tpck_speakers_of *of, uint32_t number)
+{
+	roots = *of;
+	child = number;
+	atomic_store(&tells, false);
+	if (!atomic_load(&roots.state->forwards))
+		return;
+	atomic_store(&tpck_network_in_child, true);
+	atomic_store(&tpck_network_forwarding_now, true);
+}
+
+void tpck_network_child_ends(void)
+{
+	roots = (struct tpck_speakers_of){0};
+	child = 0;
+	if (atomic_exchange(&tpck_network_in_child, false))
+		atomic_store(&tpck_network_forwarding_now, false);
+}
+
 bool tpck_network_child_forwards(void)
 {
-	if (!tpck_network_forwards() || atomic_load(&shared->forwards))
+	if (!tpck_network_forwards() || atomic_load(&roots.state->forwards))
 		return tpck_network_forwards();
 	if (atomic_exchange(&tpck_network_forwarding_now, false))
 		tpck_player_ends();
+	/* A program that was started has a record of its own, too. */
+	if (tpck_network_is_started())
+		atomic_store(&tpck_network_in_child, false);
 	return false;
-}
-
-static uint32_t mixed(uint32_t one, uint32_t other)
-{
-	return (uint32_t)((((uint64_t)one << 32 | other) * 0x9e3779b97f4a7c15ull) >> 32);
 }
 
 uint32_t tpck_network_child_thread(uint32_t **made, bool local)
@@ -170,10 +250,29 @@ uint32_t tpck_network_child_thread(uint32_t **made, bool local)
 	if (mine.of != child || !mine.id) {
 		memset(&mine, 0, sizeof mine);
 		mine.of = child;
-		mine.id = mixed(child, atomic_fetch_add(&threads, 1));
+		mine.id = tpck_digest_pair(child, atomic_fetch_add(&threads, 1));
 	}
 	*made = local ? &mine.made_local : &mine.made;
 	return mine.id;
+}
+
+/* Of a program that was started, whose number may not be known yet. */
+enum { STARTED = 2 };
+
+static uint32_t whose(void)
+{
+	return tpck_network_is_started() ? STARTED : child;
+}
+
+void tpck_network_child_speaks(uint32_t thread)
+{
+	mine.of = STARTED;
+	mine.id = thread;
+}
+
+uint32_t tpck_network_child_known_as(uint32_t thread)
+{
+	return tpck_network_is_started() ? tpck_digest_pair(child, thread) : thread;
 }
 
 void tpck_network_child_newest(bool noted, uint32_t ordinal, const struct tpck_spoken *of)
@@ -188,7 +287,7 @@ bool tpck_network_child_draws(void *bytes, size_t count, uint32_t *number)
 {
 	const void *drawn;
 
-	if (mine.of != child || (!mine.noted && !mine.answers))
+	if (mine.of != whose() || (!mine.noted && !mine.answers))
 		return false;
 	*number = mine.drawn++;
 	drawn = mine.answers ? tpck_spoken_drawn(mine.answers, *number, count) : NULL;
@@ -197,22 +296,32 @@ bool tpck_network_child_draws(void *bytes, size_t count, uint32_t *number)
 	return drawn != NULL;
 }
 
+/* `first` begins with a struct tpck_record_talk, and may be changed. */
+static bool tell(uint16_t detail, void *first, size_t first_bytes, const void *bytes, size_t count)
+{
+	if (tpck_network_is_started())
+		return tpck_started_tells(detail, first, first_bytes, bytes, count);
+	return child && tpck_mail_send(roots.mail, TPCK_RECORD_TALK, detail, first, first_bytes, bytes, count);
+}
+
 void tpck_network_child_drawn(const void *bytes, size_t count, uint32_t number)
 {
 	struct tpck_record_talk record = {.thread = mine.id, .ordinal = mine.newest};
 	struct tpck_record_drawn drawn = {number};
 	char payload[sizeof record + sizeof drawn];
 
-	if (mine.of != child || !mine.noted || !tpck_network_recording())
+	if (mine.of != whose() || !mine.noted || !tpck_network_recording())
 		return;
 	memcpy(payload, &record, sizeof record);
 	memcpy(payload + sizeof record, &drawn, sizeof drawn);
-	tpck_mail_send(mail, TPCK_RECORD_TALK, TPCK_TALK_DRAWN, payload, sizeof payload, bytes, count);
+	tell(TPCK_TALK_DRAWN, payload, sizeof payload, bytes, count);
 }
 
 bool tpck_network_child_note(uint16_t detail, const struct tpck_record_talk *record, const void *bytes, size_t count)
 {
-	return child && tpck_mail_send(mail, TPCK_RECORD_TALK, detail, record, sizeof *record, bytes, count);
+	struct tpck_record_talk first = *record;
+
+	return tell(detail, &first, sizeof first, bytes, count);
 }
 
 void tpck_network_child_sends(const struct tpck_record_peer *peer, const void *bytes, size_t count, bool told)
@@ -228,9 +337,9 @@ void tpck_network_child_sends(const struct tpck_record_peer *peer, const void *b
 		return;
 	if (!count || !tpck_network_child_forwards() || tpck_talk_is_safe(bytes, count))
 		return;
-	if (atomic_compare_exchange_strong(&shared->sent, &none, 1)) {
-		shared->sent_to = *peer;
-		atomic_store(&shared->sent, 2);
+	if (atomic_compare_exchange_strong(&roots.state->sent, &none, 1)) {
+		roots.state->sent_to = *peer;
+		atomic_store(&roots.state->sent, 2);
 	}
 }
 
@@ -238,9 +347,9 @@ void tpck_network_child_differs(const char *what)
 {
 	int none = 0;
 
-	if (tpck_network_child_forwards() && atomic_compare_exchange_strong(&shared->differs, &none, 1)) {
-		snprintf(shared->difference, sizeof shared->difference, "%s", what);
-		atomic_store(&shared->differs, 2);
+	if (tpck_network_child_forwards() && atomic_compare_exchange_strong(&roots.state->differs, &none, 1)) {
+		snprintf(roots.state->difference, sizeof roots.state->difference, "%s", what);
+		atomic_store(&roots.state->differs, 2);
 	}
 }
 
@@ -248,10 +357,15 @@ void tpck_network_child_sent_other(const struct tpck_record_peer *peer)
 {
 	int none = 0;
 
-	if (atomic_compare_exchange_strong(&shared->other, &none, 1)) {
-		shared->other_to = *peer;
-		atomic_store(&shared->other, 2);
+	if (atomic_compare_exchange_strong(&roots.state->other, &none, 1)) {
+		roots.state->other_to = *peer;
+		atomic_store(&roots.state->other, 2);
 	}
+}
+
+static bool root_is_gone(void)
+{
+	return tpck_sys_kill(roots.state->root, 0) && errno == ESRCH;
 }
 
 void tpck_network_child_waits(const struct tpck_record_peer *peer)
@@ -261,9 +375,9 @@ void tpck_network_child_waits(const struct tpck_record_peer *peer)
 
 	if (!child)
 		return;
-	tpck_log_debug("a forked child waits for its parent to be live before it connects to %s", tpck_peer_text(peer, text));
-	atomic_fetch_add(&shared->waiting, 1);
-	while (tpck_network_child_forwards() && !atomic_load(&shared->released))
+	tpck_log_debug("this process waits for who it comes from to be live before it connects to %s", tpck_peer_text(peer, text));
+	atomic_fetch_add(&roots.state->waiting, 1);
+	while (tpck_network_child_forwards() && !atomic_load(&roots.state->released) && !root_is_gone())
 		tpck_sys_clock_nanosleep(CLOCK_MONOTONIC, 0, &pause, NULL);
-	atomic_fetch_sub(&shared->waiting, 1);
+	atomic_fetch_sub(&roots.state->waiting, 1);
 }

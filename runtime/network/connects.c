@@ -26,10 +26,14 @@ static void number(struct tpck_thread *self, bool local, bool counts, struct tpc
 {
 	uint32_t *of = NULL;
 
-	if (tpck_network_is_child())
+	if (tpck_network_is_child() && !tpck_network_is_started()) {
 		state->thread = tpck_network_child_thread(&of, local);
-	else
-		state->thread = self->id, of = local ? &self->locals : &self->talks;
+	} else {
+		state->thread = self->id;
+		of = local ? &self->locals : &self->talks;
+		if (tpck_network_is_started())
+			tpck_network_child_speaks(self->id);
+	}
 	state->ordinal = !counts ? 0 : (*of)++ | (local ? LOCAL : 0);
 }
 
@@ -44,13 +48,19 @@ enum tpck_network_way tpck_network_connects(struct tpck_thread *self, int fd, co
 
 	if (tpck_network_is_child())
 		forwards = tpck_network_child_forwards();
-	else if (!self || self->ours || self->elsewhere || !tpck_network_records())
+	if ((!tpck_network_is_child() || tpck_network_is_started()) && (!self || self->ours || self->elsewhere || !tpck_network_records()))
 		return way;
 	if (!tpck_network_home() || bytes > sizeof state->address || !tpck_peer_of(address, bytes, &peer) || (!forwards && !tpck_network_recording()) ||
 	    tpck_talk_known(fd))
 		return way;
 	stream = is_type(fd, SOCK_STREAM);
-	whose = (stream || is_type(fd, SOCK_DGRAM)) && (stream || forwards) ? tpck_whose(&peer, stream, caller) : TPCK_WHOSE_OWN;
+	whose = (stream || is_type(fd, SOCK_DGRAM)) && (stream || forwards || tpck_network_unsure()) ? tpck_whose(&peer, stream, caller) : TPCK_WHOSE_OWN;
+	if (whose != TPCK_WHOSE_OWN && tpck_network_unsure()) {
+		tpck_started_asks();
+		forwards = tpck_network_forwards();
+	}
+	if (!stream && !forwards)
+		whose = TPCK_WHOSE_OWN;
 	/* Those of unknown nodes are numbered in each run: it may be known later, or not yet. */
 	number(self, peer.family == AF_UNIX, whose != TPCK_WHOSE_OWN && stream, state);
 	if (whose == TPCK_WHOSE_OTHER || whose == TPCK_WHOSE_AWAY || whose == TPCK_WHOSE_LOCAL || (whose == TPCK_WHOSE_UNKNOWN && !forwards)) {
@@ -75,6 +85,8 @@ static void begin(const struct tpck_network_connect *state, int fd, int error, s
 
 	peer->error = error;
 	tpck_talk_note(tpck_network_is_child() ? TPCK_TALK_CHILD : TPCK_TALK_OPENED, &record, peer, sizeof *peer);
+	if (tpck_network_is_started() && !tpck_network_is_child())
+		(void)tpck_network_child_note(TPCK_TALK_CHILD, &record, peer, sizeof *peer);
 	if (!error && !tpck_talk_begin(fd, TPCK_TALK_NOTED, state, peer))
 		tpck_talk_lost(state, &record, peer);
 }
@@ -94,7 +106,7 @@ void tpck_network_connected(struct tpck_network_connect *state, int fd, int erro
 	}
 	if (peer.family == AF_UNIX && !state->spoken && tpck_network_forwards())
 		tpck_played_unknown(tpck_network_is_child() ? NULL : tpck_thread_peek(), &peer);
-	if (tpck_network_is_child())
+	if (tpck_network_is_child() || tpck_network_is_started())
 		tpck_network_child_newest(!state->spoken && tpck_network_recording(), state->ordinal, state->spoken);
 	if (state->spoken)
 		tpck_played_connected(state, fd, error);
@@ -112,10 +124,14 @@ bool tpck_network_mutes(int fd, const struct sockaddr *address, socklen_t bytes,
 	enum tpck_whose whose;
 	bool mutes;
 
-	if (!tpck_network_forwards() || !tpck_network_home() || (tpck_network_is_child() && !tpck_network_child_forwards()))
+	if ((!tpck_network_forwards() && !tpck_network_unsure()) || !tpck_network_home() || (tpck_network_is_child() && !tpck_network_child_forwards()))
 		return false;
 	whose = address && bytes && tpck_peer_of(address, bytes, &peer) && is_type(fd, SOCK_DGRAM) ? tpck_whose(&peer, false, caller) : TPCK_WHOSE_OWN;
-	if (address && bytes)
+	if (whose != TPCK_WHOSE_OWN && tpck_network_unsure())
+		tpck_started_asks();
+	if (!tpck_network_forwards())
+		mutes = false;
+	else if (address && bytes)
 		mutes = whose == TPCK_WHOSE_OTHER || whose == TPCK_WHOSE_AWAY;
 	else
 		mutes = tpck_network_has(fd) && tpck_talk_kind_is(fd, TPCK_TALK_MUTE);

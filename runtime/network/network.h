@@ -31,8 +31,13 @@
 /* Recording into the log from here on, up to `most` bytes of answers. `real`: TRANSPCKPT_NETWORK_REAL, which stays the caller's. shm, job: where the
  * agent's memory tier is, of a job with ranks on other nodes; else NULL, NULL. */
 void tpck_network_record(struct tpck_log *log, uint64_t most, const char *real, const char *shm, const char *job);
-/* The log is in this session's folder from here on, where it is kept, too, what forked children say until it is in the log. */
-void tpck_network_session(const char *folder);
+/* may: this process is none of several ranks, so what it says may belong to another's record, which has started it. */
+void tpck_started_may_be(bool may);
+/* The log is in this session's folder from here on, where it is kept, too, what forked children and programs that were started say until it is in the log.
+ * cut: of the log by which the program is run forward, or NULL. */
+void tpck_network_session(const char *folder, const struct tpck_log_position *cut);
+/* This process, or the one with that id, executes a program, which has this number in each run (runtime/programs/programs.h); 0: none. */
+void tpck_network_executes(int pid, uint32_t number);
 /* Before a boundary's record: connections of which not all was seen are found. */
 void tpck_network_boundary(void);
 /* Around a fork, in the parent before it and in the child behind it. `child`: the child's number, the same in each run; 0: it has none, and only a line
@@ -77,6 +82,13 @@ extern _Atomic bool tpck_network_forwarding_now __attribute__((visibility("hidde
 static inline bool tpck_network_forwards(void)
 {
 	return __builtin_expect(atomic_load_explicit(&tpck_network_forwarding_now, memory_order_acquire), 0);
+}
+
+/* Whether it is still to be found out if this process is another's (tpck_started_may_be()). */
+extern _Atomic bool tpck_started_unsure __attribute__((visibility("hidden")));
+static inline bool tpck_network_unsure(void)
+{
+	return __builtin_expect(atomic_load_explicit(&tpck_started_unsure, memory_order_relaxed), 0);
 }
 
 /* ---- what the program does ---- */
@@ -146,6 +158,12 @@ void tpck_network_hears(int fd, const void *bytes, size_t count);
 /* In a forked child a library draws numbers for what it encrypts. True: these, as in the first run. Else tpck_network_child_drawn() is told what it drew. */
 bool tpck_network_child_draws(void *bytes, size_t count, uint32_t *number);
 void tpck_network_child_drawn(const void *bytes, size_t count, uint32_t number);
+extern _Atomic bool tpck_started_now __attribute__((visibility("hidden")));
+/* Whether this is a program that another process of the job has started, whose record it speaks for, too. */
+static inline bool tpck_network_is_started(void)
+{
+	return __builtin_expect(atomic_load_explicit(&tpck_started_now, memory_order_relaxed), 0);
+}
 /* Whether a datagram to this address, or NULL: to where the socket is connected, is not sent: the first run did. */
 bool tpck_network_mutes(int fd, const struct sockaddr *address, socklen_t bytes, const void *caller);
 /* Descriptors are passed by the connection, as nobody else can, or something is said by it that is not seen here. By a Unix socket, of which the kernel

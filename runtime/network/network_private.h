@@ -88,7 +88,9 @@ bool tpck_talk_known(int fd);
 void tpck_talks_leave(enum tpck_talk_kind kind);
 /* This is the process itself, and no child that shares its memory. */
 bool tpck_network_home(void);
-/* Whether there is a log, and what is said goes into it now. */
+int tpck_network_process(void);
+/* Whether there is a log, and this process is its own; and what is said goes into it now. */
+bool tpck_network_has_log(void);
 bool tpck_network_records(void);
 bool tpck_network_recording(void);
 /* False: it is lost. */
@@ -98,7 +100,24 @@ void tpck_talk_lost(const struct tpck_network_connect *state, const struct tpck_
 /* Whether a request begins here by a method of HTTP that changes nothing. */
 bool tpck_talk_is_safe(const void *bytes, size_t count);
 
+/* ---- started.c ---- */
+struct tpck_speakers_of;
+/* Such a process is about to speak with who does not belong to the job: finds out whose it is. */
+void tpck_started_asks(void);
+/* A record of this process, as tpck_mail_send() gets it: `first` begins with a struct tpck_record_talk, and is changed. */
+bool tpck_started_tells(uint16_t detail, void *first, size_t first_bytes, const void *bytes, size_t count);
+/* This process is a trainer. */
+void tpck_started_leaves(void);
+/* In a forked child. Whether the process that it was forked from belongs to a root. */
+bool tpck_started_forked(void);
+
 /* ---- children.c ---- */
+/* This process, which was started, belongs to that root, by this number; and no more. */
+void tpck_network_child_begins(const struct tpck_speakers_of *of, uint32_t number);
+void tpck_network_child_ends(void);
+/* The thread of such a process is about to connect; and what the root knows it as. */
+void tpck_network_child_speaks(uint32_t thread);
+uint32_t tpck_network_child_known_as(uint32_t thread);
 /* The root runs forward from here on; and is live: a line says what may have been sent twice. */
 void tpck_network_children_forward(void);
 void tpck_network_children_live(uint64_t step);
@@ -106,7 +125,7 @@ void tpck_network_children_live(uint64_t step);
 void tpck_network_children_boundary(struct tpck_log *log);
 /* In the child: `child` as for tpck_network_forked(). False: what it says cannot be followed. */
 bool tpck_network_children_forked(uint32_t child, bool recording);
-/* Not the job's first process, which has the log, but a forked child of it. */
+/* Not the job's first process, which has the log, but a forked child of it, or, while that runs forward, a program that it has started. */
 static inline bool tpck_network_is_child(void)
 {
 	return __builtin_expect(atomic_load_explicit(&tpck_network_in_child, memory_order_relaxed), 0);

@@ -97,6 +97,7 @@ const char *tpck_network_difference(bool *at_once)
 void tpck_network_forward(void (*diverged)(const char *what))
 {
 	diverges = diverged;
+	tpck_started_leaves();
 	atomic_store(&tpck_network_forwarding_now, true);
 	tpck_network_children_forward();
 	if (!tpck_spoken_all)
@@ -170,13 +171,13 @@ static void wait_for_live(bool at_boundary)
 	atomic_fetch_sub(&waiting, 1);
 }
 
-/* In a forked child. Whatever cannot be answered is made for real, with a line. */
+/* In a forked child, or a program that was started. Whatever cannot be answered is made for real, with a line. */
 static enum tpck_network_way child_connects(const struct tpck_record_peer *peer, struct tpck_network_connect *state)
 {
 	struct tpck_spoken *of;
 
 	tpck_spin_lock(&tpck_played_lock);
-	of = tpck_spoken_find(state->thread, state->ordinal, peer, true);
+	of = tpck_spoken_find(tpck_network_child_known_as(state->thread), state->ordinal, peer, true);
 	if (of)
 		of->taken = true;
 	tpck_spin_unlock(&tpck_played_lock);

@@ -55,6 +55,29 @@ bool tpck_process_names_library(const char *process, const char *file)
 	return found;
 }
 
+bool tpck_process_has_mapped(int pid, const char *end, char *path, size_t size, bool *library)
+{
+	struct tpck_lines from = {0};
+	bool found = false;
+	char *line;
+
+	snprintf(path, size, "/proc/%d/maps", pid);
+	from.fd = tpck_sys_openat(AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0);
+	*library = false;
+	while (!found && from.fd >= 0 && (line = tpck_lines_next(&from))) {
+		const char *name = strchr(line, '/');
+		size_t length = name ? strlen(name) : 0;
+
+		found = length > strlen(end) && length < size && strcmp(name + length - strlen(end), end) == 0;
+		if (found)
+			memcpy(path, name, length + 1);
+		*library = *library || (name && strstr(name, "libtranspckpt"));
+	}
+	if (from.fd >= 0)
+		tpck_sys_close(from.fd);
+	return found;
+}
+
 int tpck_process_parent(int pid)
 {
 	char path[40], text[512], *end;

@@ -16,6 +16,8 @@ struct tpck_lines {
 char *tpck_lines_next(struct tpck_lines *from);
 /* Whether a file of /proc of the process names this library: "environ", or "maps". */
 bool tpck_process_names_library(const char *process, const char *file);
+/* Whether it has mapped a file whose path ends so: the first one's path. *library: whether it has mapped this library, as far as was looked. */
+bool tpck_process_has_mapped(int pid, const char *end, char *path, size_t size, bool *library);
 /* 0: it is gone. */
 int tpck_process_parent(int pid);
 bool tpck_process_descends(int pid, int from);

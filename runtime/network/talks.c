@@ -43,6 +43,10 @@ struct talk {
 	bool framed;          /* that is HTTP/1: */
 	struct tpck_http http;
 	bool gap;             /* something is not in the log, which does not say so yet */
+	struct {
+		bool lost, gap;
+		uint64_t received;
+	} root;               /* the same of what is told to the root by a program that it has started */
 	uint64_t received;    /* bytes in the log */
 	uint64_t sent, noted; /* bytes sent, and how many of them the log knows of */
 	uint64_t seen;        /* bytes sent that went through hooks */
@@ -78,10 +82,20 @@ bool tpck_network_recording(void)
 	return journal && !tpck_log_failed(journal) && !tpck_network_forwards();
 }
 
+int tpck_network_process(void)
+{
+	return home;
+}
+
 /* A child that shares this memory (vfork) closes descriptors of its own. */
 bool tpck_network_home(void)
 {
 	return home == tpck_sys_getpid();
+}
+
+bool tpck_network_has_log(void)
+{
+	return journal != NULL;
 }
 
 bool tpck_network_records(void)
@@ -266,6 +280,25 @@ static bool counted(int fd, uint64_t *written, uint64_t *come)
 	return true;
 }
 
+/* How much of it the log of another process gets, from a forked child or a program that it has started. */
+static uint64_t most_of_root(const struct talk *talk)
+{
+	return !talk->safe || talk->unsafe ? CHILDS_MOST : talk->encrypted ? CHILDS_ENCRYPTED_MOST : CHILDS_SAFE_MOST;
+}
+
+static void tell_root(struct talk *talk, uint16_t detail, const struct tpck_record_talk *record, const void *bytes, size_t count)
+{
+	talk->root.received += detail == TPCK_TALK_RECEIVED ? count : 0;
+	if (!talk->root.lost && talk->root.received > most_of_root(talk))
+		talk->root.lost = talk->root.gap = true;
+	if (talk->root.gap) {
+		talk->root.lost = true;
+		talk->root.gap = !tpck_network_child_note(TPCK_TALK_LOST, record, NULL, 0);
+	}
+	if (!talk->root.gap && !(talk->root.lost && detail == TPCK_TALK_RECEIVED))
+		talk->root.gap = !tpck_network_child_note(detail, record, bytes, count);
+}
+
 /* The lock is held for what follows. */
 static void note(struct talk *talk, uint16_t detail, const void *bytes, size_t count)
 {
@@ -280,6 +313,8 @@ static void note(struct talk *talk, uint16_t detail, const void *bytes, size_t c
 	}
 	if (!talk->gap)
 		talk->gap = !tpck_talk_note(detail, &record, bytes, count);
+	if (tpck_network_is_started() && !tpck_network_is_child())
+		tell_root(talk, detail, &record, bytes, count);
 	talk->noted = talk->sent;
 	talk->first = 0;
 }
@@ -380,9 +415,7 @@ static void note_parts(struct talk *talk, const struct iovec *parts, size_t coun
 /* How much of it the log gets. */
 static uint64_t most_of(const struct talk *talk)
 {
-	if (!tpck_network_is_child())
-		return ONE_MOST;
-	return !talk->safe || talk->unsafe ? CHILDS_MOST : talk->encrypted ? CHILDS_ENCRYPTED_MOST : CHILDS_SAFE_MOST;
+	return tpck_network_is_child() ? most_of_root(talk) : ONE_MOST;
 }
 
 void tpck_network_received_slow(int fd, const struct iovec *parts, size_t count, ssize_t got)
@@ -611,6 +644,8 @@ void tpck_network_passes(int fd)
 void tpck_talk_lost(const struct tpck_network_connect *state, const struct tpck_record_talk *record, const struct tpck_record_peer *peer)
 {
 	tpck_talk_note(TPCK_TALK_LOST, record, NULL, 0);
+	if (tpck_network_is_started() && !tpck_network_is_child())
+		(void)tpck_network_child_note(TPCK_TALK_LOST, record, NULL, 0);
 	if (!tpck_network_is_child() && is_others(state->elsewhere, peer))
 		stopped_by(peer);
 	tell_stop();

@@ -98,13 +98,6 @@ bool tpck_child_nested(void)
 	return nest != 0;
 }
 
-static uint32_t mixed(uint32_t one, uint32_t other)
-{
-	uint64_t both = ((uint64_t)one << 32 | other) * 0x9e3779b97f4a7c15ull;
-
-	return (uint32_t)(both >> 32) | 1;
-}
-
 static bool is_gone(struct tpck_child *place, uint64_t now)
 {
 	int32_t pid = atomic_load(&place->pid);
@@ -160,7 +153,7 @@ int tpck_child_take(struct tpck_thread *self, int32_t pid)
 		if (found >= 0) {
 			memset(&tpck_children[found], 0, sizeof *tpck_children);
 			tpck_children[found].parent = home;
-			tpck_children[found].thread = nest ? mixed(nest, self->id) : self->id;
+			tpck_children[found].thread = nest ? tpck_digest_pair(nest, self->id) : self->id;
 			tpck_children[found].ordinal = ordinal;
 			tpck_children[found].nested = nest != 0;
 			tpck_children[found].made_ns = now;
@@ -623,7 +616,7 @@ bool tpck_programs_forked_child(void)
 	if (forked_place < 0 || !self)
 		return false;
 	home = tpck_sys_getpid();
-	nest = mixed(tpck_children[forked_place].thread, tpck_children[forked_place].ordinal);
+	nest = tpck_digest_pair(tpck_children[forked_place].thread, tpck_children[forked_place].ordinal);
 	lock = 0;
 	self->programs = 0;
 	atomic_store(&tpck_children[forked_place].pid, home);
@@ -634,6 +627,19 @@ bool tpck_programs_forked_child(void)
 uint32_t tpck_programs_child(void)
 {
 	return forked_place >= 0 ? nest : 0;
+}
+
+uint32_t tpck_programs_number(int place)
+{
+	return place >= 0 ? tpck_digest_pair(tpck_children[place].thread, tpck_children[place].ordinal) : 0;
+}
+
+uint32_t tpck_programs_here(void)
+{
+	int saved = errno, place = tpck_child_here();
+
+	errno = saved;
+	return tpck_programs_number(place);
 }
 
 int tpck_child_here(void)

@@ -60,6 +60,10 @@ void tpck_programs_forking(void);
 bool tpck_programs_forked_child(void);
 /* In the child of a fork: its number, which it has in each run, or 0. */
 uint32_t tpck_programs_child(void);
+/* In a process that is about to execute a program, or 0: the number that it is known by in each run, as tpck_programs_child() is of a fork. */
+uint32_t tpck_programs_here(void);
+/* The same of a program that tpck_programs_spawned() was told of. */
+uint32_t tpck_programs_number(int place);
 /* In such a child, once it may use the overlay: what it made in the first run is not there yet. */
 void tpck_programs_hide(void);
 

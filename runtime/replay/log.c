@@ -523,6 +523,17 @@ bool tpck_log_each(const struct tpck_log_header *segment, uint64_t size, uint64_
 	return segment->sealed;
 }
 
+void tpck_log_behind_done(const char *folder, struct tpck_log_position cut)
+{
+	char path[320];
+
+	for (uint64_t sequence = cut.sequence; sequence < cut.sequence + KEPT; sequence++) {
+		snprintf(path, sizeof path, "%s/" TPCK_LOG_BEHIND "%06llu", folder, (unsigned long long)sequence);
+		if (tpck_sys_unlinkat(AT_FDCWD, path, 0))
+			return;
+	}
+}
+
 void tpck_log_behind(const char *folder, struct tpck_log_position cut, void (*call)(const struct tpck_record *))
 {
 	uint64_t sequence = cut.sequence, at = cut.offset;
@@ -538,7 +549,6 @@ void tpck_log_behind(const char *folder, struct tpck_log_position cut, void (*ca
 		fd = tpck_sys_openat(AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0);
 		if (fd < 0)
 			return;
-		tpck_sys_unlinkat(AT_FDCWD, path, 0);
 		map = tpck_sys_fstatat(fd, "", &found, AT_EMPTY_PATH) || found.st_size < (off_t)sizeof(struct tpck_log_header)
 			      ? MAP_FAILED
 			      : tpck_undumped(tpck_sys_mmap(NULL, (size_t)found.st_size, PROT_READ, MAP_SHARED, fd, 0), (size_t)found.st_size);

@@ -126,8 +126,10 @@ int tpck_log_open(struct tpck_log_reader **reader, const char *folder, struct tp
 /* The records in order; NULL at the end. Valid until the reader is closed. */
 const struct tpck_record *tpck_log_next(struct tpck_log_reader *reader);
 void tpck_log_close(struct tpck_log_reader *reader);
-/* What the log of the run that is resumed has behind the cut, as far as the agent has put it into this folder, from where it is
- * removed; each record during the call only. */
+/* What the log of the run that is resumed has behind the cut, as far as the agent has put it into this folder; each record during the
+ * call only. */
 void tpck_log_behind(const char *folder, struct tpck_log_position cut, void (*call)(const struct tpck_record *));
+/* Nobody asks for that any more: its files go. */
+void tpck_log_behind_done(const char *folder, struct tpck_log_position cut);
 
 #endif

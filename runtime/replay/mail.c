@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "runtime/base/kernel.h"
+#include "runtime/base/shared_file.h"
 #include "runtime/base/shared_lock.h"
 #include "runtime/base/undumped.h"
 #include "runtime/replay/mail.h"
@@ -22,37 +23,35 @@ struct tpck_mail {
 };
 enum { ALIGN = 16, BEGINS = (sizeof(struct tpck_mail) + ALIGN - 1) / ALIGN * ALIGN };
 
-static void *map_file(size_t bytes, const char *path)
-{
-	void *at = MAP_FAILED;
-	int fd;
-
-	/* Of a start that began anew in the same folder. */
-	tpck_sys_unlinkat(AT_FDCWD, path, 0);
-	fd = tpck_sys_openat(AT_FDCWD, path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
-	/* A page that the file system cannot give is an error here, and no signal later. */
-	if (fd >= 0 && !tpck_sys_fallocate(fd, 0, 0L, (long)bytes))
-		at = tpck_sys_mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-	if (fd >= 0)
-		tpck_sys_close(fd);
-	if (fd >= 0 && at == MAP_FAILED)
-		tpck_sys_unlinkat(AT_FDCWD, path, 0);
-	return at;
-}
-
 struct tpck_mail *tpck_mail_new(size_t bytes, const char *path)
 {
-	struct tpck_mail *mail = path ? map_file(bytes, path) : MAP_FAILED;
+	struct tpck_mail *mail;
 
-	if (mail == MAP_FAILED)
-		mail = tpck_sys_mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-	if (mail == MAP_FAILED)
+	if (path) {
+		mail = tpck_shared_file_new(path, bytes);
+	} else {
+		void *at = tpck_undumped(tpck_sys_mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0), bytes);
+
+		mail = at == MAP_FAILED ? NULL : at;
+	}
+	if (!mail)
 		return NULL;
-	tpck_undumped(mail, bytes);
 	mail->segment.magic = TPCK_LOG_MAGIC;
 	mail->segment.version = TPCK_WIRE_VERSION;
 	mail->segment.bytes = bytes;
 	atomic_store(&mail->segment.used, BEGINS);
+	return mail;
+}
+
+struct tpck_mail *tpck_mail_open(const char *path, size_t bytes)
+{
+	struct tpck_mail *mail = tpck_shared_file_open(path, bytes);
+
+	if (mail && (mail->segment.magic != TPCK_LOG_MAGIC || mail->segment.version != TPCK_WIRE_VERSION || mail->segment.bytes != bytes ||
+		     atomic_load(&mail->segment.used) < BEGINS || atomic_load(&mail->segment.used) > bytes)) {
+		tpck_sys_munmap(mail, bytes);
+		mail = NULL;
+	}
 	return mail;
 }
 
@@ -89,7 +88,8 @@ bool tpck_mail_lost(const struct tpck_mail *mail)
 	return atomic_load(&mail->lost);
 }
 
-void tpck_mail_take(struct tpck_mail *mail, struct tpck_log *log)
+/* Calls with each that has come, and empties the mail. */
+static void empty(struct tpck_mail *mail, void (*call)(const struct tpck_record *record, void *with), void *with)
 {
 	uint64_t end;
 
@@ -99,11 +99,26 @@ void tpck_mail_take(struct tpck_mail *mail, struct tpck_log *log)
 	for (uint64_t at = BEGINS; at < end;) {
 		const struct tpck_record *record = (const void *)((const char *)mail + at);
 
-		tpck_log_append(log, record->type, record->detail, 0, 0, record + 1, record->bytes);
+		call(record, with);
 		at += (sizeof *record + record->bytes + ALIGN - 1) / ALIGN * ALIGN;
 	}
 	atomic_store(&mail->segment.used, BEGINS);
 	tpck_shared_lock_free(&mail->lock);
+}
+
+static void append(const struct tpck_record *record, void *log)
+{
+	tpck_log_append(log, record->type, record->detail, 0, 0, record + 1, record->bytes);
+}
+
+void tpck_mail_take(struct tpck_mail *mail, struct tpck_log *log)
+{
+	empty(mail, append, log);
+}
+
+void tpck_mail_forward(struct tpck_mail *mail, void (*call)(const struct tpck_record *record, void *to), struct tpck_mail *to)
+{
+	empty(mail, call, to);
 }
 
 void tpck_mail_left(const char *path, void (*call)(const struct tpck_record *))
@@ -114,7 +129,6 @@ void tpck_mail_left(const char *path, void (*call)(const struct tpck_record *))
 
 	if (fd < 0)
 		return;
-	tpck_sys_unlinkat(AT_FDCWD, path, 0);
 	if (!tpck_sys_fstatat(fd, "", &found, AT_EMPTY_PATH) && found.st_size >= (off_t)sizeof(struct tpck_log_header))
 		at = tpck_undumped(tpck_sys_mmap(NULL, (size_t)found.st_size, PROT_READ, MAP_SHARED, fd, 0), (size_t)found.st_size);
 	tpck_sys_close(fd);

@@ -7,7 +7,8 @@ is not sent again, and the script is answered as it was (posts.py has the ways).
   kill_posts.py [WAY...]    WAY: http kept thread asyncio datagram fetch pool requests httpx, and with s before it (shttp ...) by TLS;
                             real: as http, to who is named by TRANSPCKPT_NETWORK_REAL; child: as http, by a forked child for each row;
                             local: as kept, by a Unix socket, and localworker: as worker by one; udpworker: as datagram by such a process;
-                            large: the same with more answered than is kept; worker: as kept, by a forked process that is there for long
+                            large: the same with more answered than is kept; worker: as kept, by a forked process that is there for long;
+                            service: as kept, by a program that is told what to say; spawn: by a process that is executed anew
 
 `all` is all of them; without names a third, drawn.
 """
@@ -30,9 +31,11 @@ import kill_strangers
 import script_job
 import scripts
 
-WAYS = ['http', 'kept', 'thread', 'asyncio', 'datagram', 'shttp', 'skept', 'sthread', 'sasyncio', 'sfetch', 'pool', 'spool', 'real', 'child', 'schild', 'large', 'worker', 'sworker', 'local', 'localworker', 'udpworker']
+WAYS = ['http', 'kept', 'thread', 'asyncio', 'datagram', 'shttp', 'skept', 'sthread', 'sasyncio', 'sfetch', 'pool', 'spool', 'real', 'child', 'schild', 'large', 'worker', 'sworker', 'local', 'localworker', 'udpworker', 'service', 'sservice', 'spawn', 'sspawn']
 # By packages, where a Python has them.
 PACKAGES = ['requests', 'httpx', 'srequests', 'shttpx']
+# By programs of the script's own (posts_programs.py).
+OTHERS = ['service', 'spawn']
 STEPS, EVERY = 300, 10
 # More than the record holds of one connection.
 LARGE = bytes(5 << 20) + b'.'
@@ -159,7 +162,7 @@ def steps(start):
 
 
 def goes(checks, python, package, way):
-    secure = way[0] == 's'
+    secure = way[0] == 's' and way not in OTHERS
     plain_way = way[1:] if secure else way
     with job.Place() as place:
         certificate = certificate_in(place.root) if secure else None
@@ -167,7 +170,7 @@ def goes(checks, python, package, way):
         server = LocalServer(place) if local else Server(certificate, plain_way in ('datagram', 'udpworker'), len(LARGE) if plain_way == 'large' else 0)
         if plain_way == 'real':
             place.environment['TRANSPCKPT_NETWORK_REAL'] = f'127.0.0.1:{server.server_port}'
-        this = script_job.ScriptJob(place, python, ['posts.py', 'http' if plain_way == 'real' else plain_way, str(server.server_port)] + (['--certificate', certificate] if secure else ['--path', server.path] if local else []), {'SIMGPU_TORCH': package})
+        this = script_job.ScriptJob(place, python, ['posts_programs.py' if plain_way in OTHERS else 'posts.py', 'http' if plain_way == 'real' else plain_way, str(server.server_port)] + (['--certificate', certificate] if secure else ['--path', server.path] if local else []), {'SIMGPU_TORCH': package})
         done = this.run_plain()
         plain = server.rows[:]
         del server.rows[:]
@@ -176,7 +179,7 @@ def goes(checks, python, package, way):
             server.rows.append('start')
             start = this.start()
             # A process of its own may be slow to send something at first.
-            enough = 4 if plain_way.endswith('worker') and not number else 0
+            enough = 4 if (plain_way.endswith('worker') or plain_way in OTHERS) and not number else 0
             if number < 2:
                 start.slowly_until(lambda: steps(start) > 60 and len(server.rows[:]) > enough and any(row['offered'] and row['step'] >= 40 + (resumed or [0])[-1] for row in place.listed()))
                 start.kill()
@@ -190,12 +193,12 @@ def goes(checks, python, package, way):
                       f'{way}: what changes nothing is asked for again, with a line', this.starts[-1].said())
         elif plain_way == 'large':
             # Of a child that much is not in the record.
-            checks.ok(re.search(rf'on the way to step \d+ a forked child sent something to 127.0.0.1:{server.server_port} that its first run may have sent already',
+            checks.ok(re.search(rf'on the way to step \d+ a forked child, or a program that was started, sent something to 127.0.0.1:{server.server_port} that the first run may have sent already',
                                 this.starts[-1].said()), f'{way}: a line says that it is sent again', this.starts[-1].said(), starts)
         elif plain_way == 'real':
             again = [row for row in starts[2] if row < resumed[2]]
             checks.ok(again == [row for row in plain if row < resumed[2]], f'{way}: all that was sent before the step is sent again', again, starts)
-        elif plain_way.endswith('worker'):
+        elif plain_way.endswith('worker') or plain_way in OTHERS:
             # The child is as far as it comes; what had no answer when the job was killed is asked again.
             again = [[row for row in starts[i] if any(row in rows for rows in starts[:i])] for i in range(3)]
             checks.ok(all(len(rows) <= 1 for rows in again) and [row for row in starts[0] if row not in starts[1]],

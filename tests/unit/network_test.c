@@ -5,6 +5,7 @@
 #include <arpa/inet.h>
 #include <ctype.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -17,6 +18,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "runtime/base/digest.h"
 #include "runtime/network/network_private.h"
 #include "runtime/replay/forward.h"
 #include "runtime/wire/nodes.h"
@@ -295,6 +297,131 @@ static void held(int connections)
 	tpck_network_live(6);
 }
 
+/* ---- programs that are started ----------------------------------------------------------------------------- */
+
+/* `early`: it ends when its standard input does. */
+static int program(int port, const char *what)
+{
+	static struct tpck_thread self = {.id = 1};
+	char text[200];
+	int fd;
+
+	alarm(60);
+	tpck_network_record(tpck_log_new(1 << 20), 1 << 20, "", NULL, NULL);
+	tpck_started_may_be(true);
+	fd = open_to(&self, port, true);
+	say(fd, "prog");
+	hear(fd, text, sizeof text);
+	printf("%s ", text);
+	say(fd, what);
+	hear(fd, text, sizeof text);
+	printf("%s ", text);
+	end(fd);
+	if (strcmp(what, "anew") == 0) {
+		fd = open_to(&self, port, true);
+		say(fd, what);
+		hear(fd, text, sizeof text);
+		printf("%s", text);
+		end(fd);
+	}
+	fflush(stdout);
+	if (strcmp(what, "early") == 0)
+		(void)!read(0, text, 1);
+	return 0;
+}
+
+/* Starts this test's file as such a program with this number, or a shell that starts it, and hears it by *from. */
+static pid_t starts(const char *itself, const char *what, uint32_t number, bool by_shell, FILE **from, int *to)
+{
+	char port[12], command[500];
+	int out[2], in[2];
+	pid_t child;
+
+	snprintf(port, sizeof port, "%d", seen->port);
+	snprintf(command, sizeof command, "%s --program %s %s; :", itself, port, what);
+	if (pipe(out) || pipe(in))
+		return -1;
+	child = fork();
+	if (!child) {
+		dup2(in[0], 0);
+		dup2(out[1], 1);
+		close(in[1]);
+		close(out[0]);
+		if (by_shell)
+			execl("/bin/sh", "sh", "-c", command, (char *)NULL);
+		else
+			execl(itself, itself, "--program", port, what, (char *)NULL);
+		_exit(1);
+	}
+	tpck_network_executes(child, number);
+	close(in[0]);
+	close(out[1]);
+	*from = fdopen(out[0], "r");
+	*to = in[1];
+	return child;
+}
+
+static void program_says(const char *itself, const char *what, uint32_t number, bool by_shell, char said[200])
+{
+	FILE *from;
+	int to, status;
+	pid_t child = starts(itself, what, number, by_shell, &from, &to);
+
+	said[0] = '\0';
+	if (child < 0 || !fgets(said, 200, from))
+		said[0] = '\0';
+	waitpid(child, &status, 0);
+	fclose(from);
+	close(to);
+}
+
+/* Whether the log has a connection of that program's. */
+static bool log_has(struct tpck_log *log, const char *folder, uint32_t thread)
+{
+	const struct tpck_record *record;
+	struct tpck_log_reader *reader;
+	bool has = false;
+
+	if (tpck_log_open(&reader, folder, tpck_log_end(log)))
+		return false;
+	while ((record = tpck_log_next(reader)))
+		has = has || (record->type == TPCK_RECORD_TALK && record->detail == TPCK_TALK_CHILD && ((const struct tpck_record_talk *)(record + 1))->thread == thread);
+	tpck_log_close(reader);
+	return has;
+}
+
+/* One that speaks before the root has a session: an ancestor that has the library may have one later. */
+static void early_one(const char *itself, struct tpck_log *log, const char *folder)
+{
+	char path[300], said[200] = "";
+	FILE *from;
+	int fd, to, status;
+	pid_t child;
+
+	snprintf(path, sizeof path, "%s/libtranspckpt", folder);
+	fd = open(path, O_RDWR | O_CREAT, 0600);
+	if (ftruncate(fd, 4096) || mmap(NULL, 4096, PROT_READ, MAP_SHARED, fd, 0) == MAP_FAILED)
+		return;
+	close(fd);
+	child = starts(itself, "early", 41, false, &from, &to);
+	while (strlen(said) < strlen("PROG EARLY ")) {
+		int c = fgetc(from);
+
+		if (c == EOF)
+			break;
+		said[strlen(said)] = (char)c;
+	}
+	tpck_network_session(folder, NULL);
+	for (int i = 0; i < 1000 && !log_has(log, folder, tpck_digest_pair(41, 1)); i++) {
+		usleep(10000);
+		tpck_network_boundary();
+	}
+	tap_ok(log_has(log, folder, tpck_digest_pair(41, 1)), "what a program said before its root had a session comes into the log", said);
+	close(to);
+	waitpid(child, &status, 0);
+	fclose(from);
+}
+
 static int port_of_nobody(void)
 {
 	struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
@@ -388,11 +515,13 @@ static void nodes(struct tpck_log *log, const char *folder)
 	tap_ok(whose_of(1, 5001) == TPCK_WHOSE_NODE, "a node stays one", "");
 }
 
-int main(void)
+int main(int count, char **arguments)
 {
 	static struct tpck_thread main_thread = {.id = 1}, other = {.id = 7};
+	char said[2][200], shell_said[2][200];
 	char *folder = tap_folder("/tmp"), real[40], text[200];
 	struct tpck_log *log = tpck_log_new(64 << 20);
+	struct tpck_log_position cut;
 	struct tpck_log_reader *reader;
 	const struct tpck_record *record;
 	uint64_t bytes;
@@ -400,6 +529,8 @@ int main(void)
 	bool at_once;
 	pid_t child;
 
+	if (count == 4)
+		return program(atoi(arguments[2]), arguments[3]);
 	snprintf(folder_of_sockets, sizeof folder_of_sockets, "%s", folder);
 	real_places();
 	children = mmap(NULL, sizeof *children, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -407,7 +538,10 @@ int main(void)
 		return 1;
 	tpck_network_record(log, 64 << 20, "", NULL, NULL);
 	tpck_log_attach(log, folder, 1, NULL);
-	tpck_network_session(folder);
+	early_one(arguments[0], log, folder);
+	program_says(arguments[0], "twice", 31, false, said[0]);
+	program_says(arguments[0], "twice", 51, true, shell_said[0]);
+	tap_ok(strcmp(said[0], "PROG TWICE ") == 0 && strcmp(shell_said[0], said[0]) == 0, "the server was heard by programs", said[0]);
 	waitpid(child_runs(0, 99), &status, 0);
 	tap_ok(!status && strcmp((*children)[0][0], "CHILD") == 0 && strcmp((*children)[0][1], "ITS SECOND") == 0 && strcmp((*children)[0][2], "MORE") == 0,
 	       "the server was heard by a forked child", (*children)[0][0]);
@@ -422,6 +556,8 @@ int main(void)
 	while ((record = tpck_log_next(reader)))
 		tpck_network_learn(record);
 	main_thread.talks = main_thread.locals = other.talks = 0;
+	cut = tpck_log_end(log);
+	tpck_network_session(folder, &cut);
 	tpck_network_forward(NULL);
 	run(1, &main_thread, &other, nobody);
 	tap_ok(memcmp(heard[0], heard[1], sizeof heard[0]) == 0, "while running forward the same is heard", heard[1][0]);
@@ -431,6 +567,9 @@ int main(void)
 		usleep(10000);
 	tap_ok(memcmp((*children)[0], (*children)[1], sizeof heard[0]) == 0, "a child hears the same", (*children)[1][2]);
 	tap_ok(tpck_network_children_held() && seen->connections == connections && seen->bytes == bytes, "and asks nobody: it waits with what is new", "");
+	program_says(arguments[0], "twice", 31, false, said[1]);
+	program_says(arguments[0], "twice", 51, true, shell_said[1]);
+	tap_ok(strcmp(said[0], said[1]) == 0 && strcmp(shell_said[0], shell_said[1]) == 0 && seen->connections == connections, "programs hear the same, and ask nobody", said[1]);
 	tap_ok(!tpck_network_difference(&at_once), "nothing differs", tpck_network_difference(&at_once));
 	tpck_network_settle();
 	tpck_network_live(5);

@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "runtime/base/kernel.h"
+#include "runtime/base/shared_file.h"
+#include "runtime/network/speakers.h"
+#include "runtime/wire/segment.h"
+
+#define MAGIC 0x7372656b61657073ull
+enum { PATH = 320, PROGRAMS = sizeof ((struct tpck_speakers *)0)->program / sizeof ((struct tpck_speakers *)0)->program[0] };
+
+/* Without a folder. */
+static bool private_ones(struct tpck_speakers_of *of)
+{
+	void *at = tpck_sys_mmap(NULL, sizeof *of->state, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+	if (at == MAP_FAILED)
+		return false;
+	of->mail = tpck_mail_new(TPCK_SPEAKERS_MAIL, NULL);
+	of->state = of->mail ? at : NULL;
+	if (!of->mail)
+		tpck_sys_munmap(at, sizeof *of->state);
+	return of->mail != NULL;
+}
+
+static bool paths(const char *session, char state[PATH], char mail[PATH])
+{
+	return snprintf(state, PATH, "%s/" TPCK_SPEAKERS, session) < PATH && snprintf(mail, PATH, "%s/" TPCK_SAID, session) < PATH;
+}
+
+bool tpck_speakers_new(struct tpck_speakers_of *of, const char *session)
+{
+	char state[PATH], mail[PATH];
+
+	if (!session)
+		return private_ones(of);
+	if (!paths(session, state, mail) || !(of->state = tpck_shared_file_new(state, sizeof *of->state)))
+		return false;
+	of->mail = tpck_mail_new(TPCK_SPEAKERS_MAIL, mail);
+	if (!of->mail) {
+		tpck_sys_munmap(of->state, sizeof *of->state);
+		of->state = NULL;
+		return false;
+	}
+	of->state->version = TPCK_WIRE_VERSION;
+	of->state->magic = MAGIC;
+	return true;
+}
+
+bool tpck_speakers_open(struct tpck_speakers_of *of, const char *session)
+{
+	char state[PATH], mail[PATH];
+
+	if (!paths(session, state, mail) || !(of->state = tpck_shared_file_open(state, sizeof *of->state)))
+		return false;
+	of->mail = of->state->magic == MAGIC && of->state->version == TPCK_WIRE_VERSION ? tpck_mail_open(mail, TPCK_SPEAKERS_MAIL) : NULL;
+	if (!of->mail) {
+		tpck_sys_munmap(of->state, sizeof *of->state);
+		of->state = NULL;
+	}
+	return of->mail != NULL;
+}
+
+void tpck_speakers_add(struct tpck_speakers *of, int pid, uint32_t number)
+{
+	/* A program that is looked for along a path comes by for each folder of it. */
+	if (tpck_speakers_number(of, pid) != number)
+		atomic_store(&of->program[atomic_fetch_add(&of->started, 1) % PROGRAMS], (uint64_t)(uint32_t)pid << 32 | number);
+}
+
+/* The last one counts: a process's id comes back. */
+uint32_t tpck_speakers_number(const struct tpck_speakers *of, int pid)
+{
+	uint32_t end = atomic_load(&of->started), count = end < PROGRAMS ? end : PROGRAMS;
+
+	for (uint32_t i = 1; i <= count; i++) {
+		uint64_t entry = atomic_load(&of->program[(end - i) % PROGRAMS]);
+
+		if (entry >> 32 == (uint32_t)pid)
+			return (uint32_t)entry;
+	}
+	return 0;
+}
+
+bool tpck_speakers_has(const struct tpck_speakers *of, uint32_t number)
+{
+	for (int i = 0; i < PROGRAMS; i++)
+		if ((uint32_t)atomic_load(&of->program[i]) == number)
+			return true;
+	return false;
+}
+
+void tpck_speakers_clear(struct tpck_speakers *of)
+{
+	for (int i = 0; i < PROGRAMS; i++)
+		atomic_store(&of->program[i], 0);
+}
+
+void tpck_speakers_copy(struct tpck_speakers *to, const struct tpck_speakers *from)
+{
+	for (int i = 0; i < PROGRAMS; i++)
+		atomic_store(&to->program[i], atomic_load(&from->program[i]));
+	atomic_store(&to->started, atomic_load(&from->started));
+}

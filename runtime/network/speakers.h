@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Who else speaks for the process that has the log, which is called the root here: its forked children, and programs that it has started and that have the
+ * library, too. What all of them have to know lies in memory that they share: before the root has a session only with forked children, from then on in a
+ * file of the session's folder, beside their mail (replay/mail.h). Of a program that was started the root notes the number that it has in each run.
+ * Whoever is in it may be killed at any time.
+ */
+#ifndef TPCK_RUNTIME_NETWORK_SPEAKERS_H
+#define TPCK_RUNTIME_NETWORK_SPEAKERS_H
+
+#include "runtime/network/network_private.h"
+#include "runtime/replay/log.h"
+#include "runtime/replay/mail.h"
+
+/* Until the root's next boundary. */
+enum { TPCK_SPEAKERS_MAIL = 1 << 20 };
+#define TPCK_SPEAKERS "speakers"
+
+struct tpck_speakers {
+	uint64_t magic;
+	uint32_t version;          /* TPCK_WIRE_VERSION */
+	_Atomic bool forwards;     /* the root runs forward */
+	_Atomic bool released;     /* the others wait no more */
+	int32_t root;              /* its process */
+	_Atomic uint32_t waiting;  /* their threads; one that is killed meanwhile stays in it */
+	struct tpck_log_position cut; /* of the log that the root is run forward by */
+	/* 1: what follows is being written, 2: it is there */
+	_Atomic int sent, other, differs;
+	struct tpck_record_peer sent_to, other_to;
+	char difference[200];
+	_Atomic uint32_t started;  /* programs, as many as there were; of the last of them: the process, and its number in the lower half */
+	_Atomic uint64_t program[1024];
+};
+
+/* What a process shares with others, and their mail; NULL, NULL: nothing. */
+struct tpck_speakers_of {
+	struct tpck_speakers *state;
+	struct tpck_mail *mail;
+};
+
+/* In the session's folder, or, with NULL, for forked children alone. False: there is no memory. */
+bool tpck_speakers_new(struct tpck_speakers_of *of, const char *session);
+/* What the root with this session has made. False: nothing. */
+bool tpck_speakers_open(struct tpck_speakers_of *of, const char *session);
+/* This process executes the program of that number from here on. */
+void tpck_speakers_add(struct tpck_speakers *of, int pid, uint32_t number);
+/* 0: it is none of them. */
+uint32_t tpck_speakers_number(const struct tpck_speakers *of, int pid);
+/* No program has been started yet. */
+void tpck_speakers_clear(struct tpck_speakers *of);
+/* What the programs of one are known by in the other, too. */
+void tpck_speakers_copy(struct tpck_speakers *to, const struct tpck_speakers *from);
+/* Whether a process is there by that number. */
+bool tpck_speakers_has(const struct tpck_speakers *of, uint32_t number);
+
+#endif

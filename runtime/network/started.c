@@ -1,0 +1,258 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * This process is a program that another process of the job has started, as a service, or a worker that is executed anew. It has a record of its own, as it may
+ * turn out to be a trainer itself; until then what it says to others is the root's, too (speakers.h). Whose program it is becomes of interest when it first
+ * speaks with somebody else: an ancestor has the root's files mapped, and these say its number. A root that has no session yet has no such files: what is said
+ * meanwhile is kept, and a thread looks for them.
+ */
+#include "config.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "runtime/base/digest.h"
+#include "runtime/base/kernel.h"
+#include "runtime/base/layout.h"
+#include "runtime/base/log.h"
+#include "runtime/network/played_private.h"
+#include "runtime/network/processes.h"
+#include "runtime/network/speakers.h"
+#include "runtime/wire/rules.h"
+#include "runtime/wire/segment.h"
+
+enum standing {
+	NOBODYS,  /* it is nobody's, or a trainer */
+	UNSURE,   /* it has spoken with nobody yet */
+	LOOKING,  /* a thread looks whose it is */
+	EARLY,    /* whoever it belongs to has no session yet */
+	BELONGS,  /* to the root */
+};
+enum { PATH = 320, GENERATIONS = 64, SAME = 64 };
+static _Atomic int standing;
+_Atomic bool tpck_started_unsure, tpck_started_now;
+static tpck_spin moving;             /* the mail below moves to the root's */
+static struct tpck_mail *kept;       /* what is said early */
+static struct tpck_mail *roots_mail; /* NULL: there is none yet */
+static uint32_t number;
+
+TPCK_AT_START void tpck_started_may_be(bool may)
+{
+	atomic_store(&standing, may ? UNSURE : NOBODYS);
+	atomic_store(&tpck_started_unsure, may);
+}
+
+/* ---- whose it is ------------------------------------------------------------------------------------------ */
+
+static uint64_t command_digest(void)
+{
+	char bytes[4096];
+	int fd = tpck_sys_openat(AT_FDCWD, "/proc/self/cmdline", O_RDONLY | O_CLOEXEC, 0);
+	long got = fd >= 0 ? tpck_sys_read_full(fd, bytes, sizeof bytes) : 0;
+
+	if (fd >= 0)
+		tpck_sys_close(fd);
+	return tpck_digest64(bytes, got > 0 ? (size_t)got : 0, 0);
+}
+
+/* The number that the root has given this process. One that was started by a program without this library, as a shell, is told by its command line, and
+ * from others with the same one by which of them came first. */
+static uint32_t number_in(struct tpck_speakers *state)
+{
+	int pid = tpck_sys_getpid(), above = pid;
+	uint32_t found = tpck_speakers_number(state, pid), mixed = 0;
+
+	if (found)
+		return found;
+	for (int i = 0; i < GENERATIONS && !found && above > 1 && above != state->root; i++) {
+		above = tpck_process_parent(above);
+		found = tpck_speakers_number(state, above);
+	}
+	if (!found)
+		return 0;
+	found = tpck_digest_pair(found, (uint32_t)command_digest());
+	for (uint32_t i = 0; i < SAME; i++) {
+		mixed = tpck_digest_pair(found, i);
+		if (!tpck_speakers_has(state, mixed))
+			break;
+	}
+	tpck_speakers_add(state, pid, mixed);
+	return mixed;
+}
+
+/* A shell, say, never meets a device. */
+static bool is_tool(int pid)
+{
+	char link[40], path[PATH];
+	long got;
+
+	snprintf(link, sizeof link, "/proc/%d/exe", pid);
+	got = tpck_sys_readlink(link, path, sizeof path - 1);
+	path[got > 0 ? got : 0] = '\0';
+	return tpck_rules_tool(path);
+}
+
+enum found { FOUND_NOBODY, FOUND_LIBRARY, FOUND_ROOT };
+
+/* Who of those that this process descends from has the library, and the files of a root. */
+static enum found look(struct tpck_speakers_of *of, char session[PATH])
+{
+	enum found found = FOUND_NOBODY;
+	int pid = tpck_process_parent(tpck_sys_getpid());
+	bool library;
+
+	for (int i = 0; i < GENERATIONS && pid > 1; i++) {
+		if (tpck_process_has_mapped(pid, "/" TPCK_SPEAKERS, session, PATH, &library)) {
+			*strrchr(session, '/') = '\0';
+			number = tpck_speakers_open(of, session) ? number_in(of->state) : 0;
+			return number ? FOUND_ROOT : FOUND_NOBODY;
+		}
+		found = library && !is_tool(pid) ? FOUND_LIBRARY : found;
+		pid = tpck_process_parent(pid);
+	}
+	return found;
+}
+
+/* ---- it belongs to the root --------------------------------------------------------------------------------- */
+
+/* What the root knows of it; the records stay mapped. */
+static void learn(const char *session, struct tpck_log_position cut)
+{
+	const struct tpck_record *record;
+	struct tpck_log_reader *reader;
+	char left[PATH + 16];
+
+	if (tpck_log_open(&reader, session, cut))
+		return;
+	while ((record = tpck_log_next(reader)))
+		tpck_network_learn(record);
+	tpck_log_behind(session, cut, tpck_network_learn_behind);
+	snprintf(left, sizeof left, "%s/" TPCK_SAID_BEHIND, session);
+	tpck_mail_left(left, tpck_network_learn_behind);
+	tpck_spoken_settle();
+}
+
+static bool send_on(struct tpck_mail *to, uint16_t detail, struct tpck_record_talk *first, size_t first_bytes, const void *bytes, size_t count)
+{
+	first->thread = tpck_digest_pair(number, first->thread);
+	return tpck_mail_send(to, TPCK_RECORD_TALK, detail, first, first_bytes, bytes, count);
+}
+
+static void pass_on(const struct tpck_record *record, void *to)
+{
+	struct tpck_record_talk first;
+
+	if (record->bytes < sizeof first)
+		return;
+	memcpy(&first, record + 1, sizeof first);
+	(void)send_on(to, record->detail, &first, sizeof first, (const char *)(record + 1) + sizeof first, record->bytes - sizeof first);
+}
+
+static void belong(const struct tpck_speakers_of *of, const char *session)
+{
+	if (atomic_load(&of->state->forwards))
+		learn(session, of->state->cut);
+	tpck_spin_lock(&moving);
+	/* The program may have met a device meanwhile. */
+	if (atomic_load(&standing) != NOBODYS) {
+		tpck_network_child_begins(of, number);
+		if (kept)
+			tpck_mail_forward(kept, pass_on, of->mail);
+		roots_mail = of->mail;
+		atomic_store(&standing, BELONGS);
+		atomic_store(&tpck_started_now, true);
+	}
+	tpck_spin_unlock(&moving);
+	tpck_log_debug("what this program says to others is in the record that %s has, by the number %u", session, number);
+}
+
+bool tpck_started_tells(uint16_t detail, void *first, size_t first_bytes, const void *bytes, size_t count)
+{
+	bool told = false;
+
+	tpck_spin_lock(&moving);
+	if (roots_mail)
+		told = send_on(roots_mail, detail, first, first_bytes, bytes, count);
+	else if (kept)
+		told = tpck_mail_send(kept, TPCK_RECORD_TALK, detail, first, first_bytes, bytes, count);
+	tpck_spin_unlock(&moving);
+	return told;
+}
+
+static enum found look_and_belong(void)
+{
+	struct tpck_speakers_of of = {0};
+	char session[PATH];
+	enum found found = look(&of, session);
+
+	if (found == FOUND_ROOT)
+		belong(&of, session);
+	return found;
+}
+
+/* While the root has no session. */
+static void *watch_main(void *unused)
+{
+	struct timespec pause = {0, 250000000};
+	enum found found = FOUND_LIBRARY;
+	int early = EARLY;
+
+	(void)unused;
+	tpck_thread_own();
+	pthread_setname_np(pthread_self(), "tpck-started");
+	while (found == FOUND_LIBRARY && atomic_load(&standing) == EARLY) {
+		tpck_sys_clock_nanosleep(CLOCK_MONOTONIC, 0, &pause, NULL);
+		pause.tv_sec = 1;
+		found = look_and_belong();
+	}
+	if (found == FOUND_NOBODY && atomic_compare_exchange_strong(&standing, &early, NOBODYS))
+		atomic_store(&tpck_started_now, false);
+	return NULL;
+}
+
+void tpck_started_asks(void)
+{
+	struct timespec pause = {0, 1000000};
+	int unsure = UNSURE, saved = errno;
+	enum found found;
+
+	if (atomic_compare_exchange_strong(&standing, &unsure, LOOKING)) {
+		found = look_and_belong();
+		kept = found == FOUND_LIBRARY ? tpck_mail_new(TPCK_SPEAKERS_MAIL, NULL) : NULL;
+		atomic_store(&tpck_started_unsure, false);
+		atomic_store(&tpck_started_now, kept || found == FOUND_ROOT);
+		atomic_store(&standing, kept ? EARLY : found == FOUND_ROOT ? BELONGS : NOBODYS);
+		if (kept && tpck_thread_start(watch_main))
+			tpck_started_leaves();
+	}
+	while (atomic_load(&standing) == LOOKING)
+		tpck_sys_clock_nanosleep(CLOCK_MONOTONIC, 0, &pause, NULL);
+	errno = saved;
+}
+
+void tpck_started_leaves(void)
+{
+	tpck_spin_lock(&moving);
+	atomic_store(&standing, NOBODYS);
+	atomic_store(&tpck_started_unsure, false);
+	if (atomic_exchange(&tpck_started_now, false))
+		tpck_network_child_ends();
+	roots_mail = kept = NULL;
+	tpck_spin_unlock(&moving);
+}
+
+bool tpck_started_forked(void)
+{
+	bool was = roots_mail != NULL;
+
+	atomic_store(&standing, NOBODYS);
+	atomic_store(&tpck_started_unsure, false);
+	atomic_store(&tpck_started_now, false);
+	atomic_store(&moving, 0);
+	roots_mail = kept = NULL;
+	return was;
+}
