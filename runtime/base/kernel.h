@@ -316,6 +316,9 @@ static inline int tpck_sys_ppoll(struct pollfd *ends, unsigned long count, const
 	return (int)syscall(SYS_ppoll, ends, count, limit, set, bytes);
 }
 
+/* Moves a descriptor of the library's own, which is closed at an execve, out of the way of the numbers that the program gets. The descriptor that it is by
+ * then; a negative one, as of a call that has failed, stays as it is. */
+int tpck_sys_high(int fd);
 /* Until there are so many, or the file ends. How many; -1: an error, also behind some. A signal is none. */
 ssize_t tpck_sys_read_full(int fd, void *bytes, size_t count);
 ssize_t tpck_sys_pread_full(int fd, void *bytes, size_t count, off_t at);

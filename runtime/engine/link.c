@@ -22,7 +22,7 @@
 #include "runtime/base/layout.h"
 #include "runtime/base/log.h"
 #include "runtime/track/threads.h"
-#include "runtime/wire/reach.h"
+#include "runtime/reach/reach.h"
 
 /* Verifying what is offered takes its time; without an offer the answer comes at once. */
 enum { TICK_MS = 100, TICK_SOON_MS = 2, WELCOME_MS = 10000, APART_MS = 30000, OFFER_MS = 900000, HELLO_AGAIN = 20, AGAIN_NS = 100000000 };

@@ -4,7 +4,7 @@
 #define TPCK_RUNTIME_ENGINE_MEET_H
 
 #include "runtime/engine/ranks.h"
-#include "runtime/wire/reach.h"
+#include "runtime/reach/reach.h"
 
 /* Where some of the ranks are on other nodes, and the store is not one that all see: returns when this node's agent, which is
  * started if there is none, knows those of the launch's other nodes and what they have, or cannot for now; some ten

@@ -15,7 +15,6 @@
 
 #include "runtime/base/kernel.h"
 #include "runtime/files/files_private.h"
-#include "runtime/wire/reach.h"
 
 enum { TRIES = 2000 };
 
@@ -381,7 +380,7 @@ TPCK_FILES_SLOW bool tpck_files_folder_of(int folder, const char *path, struct s
 
 	if (!tpck_files_split(path, absolute, name))
 		return false;
-	fd = tpck_reach_high(tpck_sys_openat(folder, absolute, O_PATH | O_DIRECTORY | O_CLOEXEC, 0));
+	fd = tpck_sys_high(tpck_sys_openat(folder, absolute, O_PATH | O_DIRECTORY | O_CLOEXEC, 0));
 	if (fd < 0)
 		return false;
 	good = own_name(fd, absolute) && !tpck_sys_fstatat(fd, "", found, AT_EMPTY_PATH);
@@ -642,7 +641,7 @@ static TPCK_FILES_SLOW bool leads_to_owed(int folder, const char *path, const ch
 	if ((size_t)snprintf(at, sizeof at, "%.*s%s", slash ? (int)(slash - path) + 1 : 0, path, target) >= sizeof at ||
 	    tpck_files_look(folder, at, true, &pending) != TPCK_SEEN_REAL)
 		return true;
-	fd = tpck_reach_high(tpck_sys_openat(folder, at, O_PATH | O_DIRECTORY | O_CLOEXEC, 0));
+	fd = tpck_sys_high(tpck_sys_openat(folder, at, O_PATH | O_DIRECTORY | O_CLOEXEC, 0));
 	if (fd < 0)
 		return false;
 	owed = !own_name(fd, at) || tpck_sys_fstatat(fd, "", &found, AT_EMPTY_PATH) || !(view = tpck_files_lock()) ||
@@ -796,7 +795,7 @@ static TPCK_FILES_SLOW bool clear_copies(int folder, const char *path)
 	struct tpck_view *view = NULL;
 	bool others = false;
 	long got;
-	int fd = tpck_reach_high(tpck_sys_openat(folder, path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0));
+	int fd = tpck_sys_high(tpck_sys_openat(folder, path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0));
 
 	if (fd < 0)
 		return false;
@@ -965,7 +964,7 @@ static TPCK_FILES_SLOW void folder_moved(const char *from, const char *to, bool 
 
 static int open_folder(int folder, const char *path)
 {
-	return tpck_reach_high(tpck_sys_openat(folder, path, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0));
+	return tpck_sys_high(tpck_sys_openat(folder, path, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0));
 }
 
 /* One that may be a folder with files in it that are being written. */

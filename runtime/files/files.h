@@ -3,7 +3,7 @@
  * The trainer's own checkpoint files (DESIGN 7). A file that is opened for writing and wanted gets a descriptor of
  * another one, in memory or beside its target; when the last descriptor is closed the agent makes it durable and
  * puts it at its path in one step. Until then the calls here show it to the processes of the job, and to them alone,
- * by the job's table (runtime/wire/view.h).
+ * by the job's table (runtime/view/view.h).
  *
  * Each function is the call of that name as a process of the job sees it: it returns what that returns, with errno
  * set, and makes the real call where nothing is pending. They may be called from any thread, and take no lock of

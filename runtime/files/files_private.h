@@ -6,9 +6,9 @@
 #define TPCK_RUNTIME_FILES_FILES_PRIVATE_H
 
 #include "runtime/files/files.h"
-#include "runtime/wire/reach.h"
-#include "runtime/wire/rules.h"
-#include "runtime/wire/view.h"
+#include "runtime/reach/reach.h"
+#include "runtime/view/rules.h"
+#include "runtime/view/view.h"
 
 /* Functions with paths on their stack, which is not spent where nothing is pending: threads' stacks may be small. */
 #define TPCK_FILES_SLOW __attribute__((noinline))
@@ -60,7 +60,7 @@ void tpck_files_breathe(void);
 int tpck_files_await(uint64_t order, uint64_t device);
 
 /* ---- wanted.c ---- */
-/* This process copies, packs, builds, edits or starts what others have made (runtime/wire/rules.h): nothing is recognised here. */
+/* This process copies, packs, builds, edits or starts what others have made (runtime/view/rules.h): nothing is recognised here. */
 /* same.c: in a program that compares what it looks at with what it opens, a file that is whole comes to its path first. errno stays. */
 void tpck_files_stays(int folder, const char *path, bool follow);
 extern bool tpck_files_tool __attribute__((visibility("hidden")));

@@ -15,7 +15,7 @@
 #include "runtime/base/kernel.h"
 #include "runtime/base/layout.h"
 #include "runtime/files/files_private.h"
-#include "runtime/wire/reach.h"
+#include "runtime/reach/reach.h"
 
 enum { DESCRIPTORS = 16, DRAIN_MS = 1000, PIECE_BYTES = 1 << 20, BUFFERED_BYTES = 64 << 10 };
 
@@ -179,7 +179,7 @@ static int copy_bytes(int from, int to)
 
 static int open_high(const char *path, int flags, mode_t mode)
 {
-	return tpck_reach_high(tpck_sys_openat(AT_FDCWD, path, flags | O_CLOEXEC, mode));
+	return tpck_sys_high(tpck_sys_openat(AT_FDCWD, path, flags | O_CLOEXEC, mode));
 }
 
 /* A description of the part for each one of the memory's, which copies of a descriptor share. 0 or an errno. */

@@ -18,7 +18,7 @@
 #include "runtime/base/text.h"
 #include "runtime/files/files_private.h"
 #include "runtime/wire/message.h"
-#include "runtime/wire/reach.h"
+#include "runtime/reach/reach.h"
 #include "runtime/wire/segment.h"
 
 /* Programs that a program starts see its files too. */

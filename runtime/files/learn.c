@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a file turns out to be that no rule takes by its name (runtime/wire/learnt.h): looked at once, when it is closed. A
+/* What a file turns out to be that no rule takes by its name (runtime/view/learnt.h): looked at once, when it is closed. A
  * descriptor of any other file costs a look at a byte, one of a small file that was empty its size. */
 #include "config.h"
 
@@ -15,8 +15,7 @@
 #include "runtime/base/layout.h"
 #include "runtime/base/log.h"
 #include "runtime/files/files_private.h"
-#include "runtime/wire/learnt.h"
-#include "runtime/wire/reach.h"
+#include "runtime/view/learnt.h"
 
 /* A slot has the first page of what a device was copied to, and how many they are. */
 enum { TARGETS_BITS = 8, PAGE_BITS = 12, COUNT_BITS = 28 };
@@ -180,7 +179,7 @@ static TPCK_FILES_SLOW enum tpck_rule content(int fd, bool readable, uint64_t si
 
 	if (!readable) {
 		snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
-		again = tpck_reach_high(tpck_sys_openat(AT_FDCWD, link, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, 0));
+		again = tpck_sys_high(tpck_sys_openat(AT_FDCWD, link, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, 0));
 		if (again < 0)
 			return TPCK_RULE_UNKNOWN;
 	}
@@ -272,7 +271,7 @@ static TPCK_FILES_SLOW bool learnt_at(const struct tpck_view *view, int folder, 
 
 	if (!tpck_files_split(path, parent, &name))
 		return false;
-	fd = tpck_reach_high(tpck_sys_openat(folder, parent, O_PATH | O_DIRECTORY | O_CLOEXEC, 0));
+	fd = tpck_sys_high(tpck_sys_openat(folder, parent, O_PATH | O_DIRECTORY | O_CLOEXEC, 0));
 	if (fd < 0)
 		return false;
 	snprintf(link, sizeof link, "/proc/self/fd/%d", fd);

@@ -7,7 +7,7 @@
 
 #include "runtime/base/log.h"
 #include "runtime/files/files_private.h"
-#include "runtime/wire/opened.h"
+#include "runtime/view/opened.h"
 
 /* The process's first thread may have ended, and this one may have descriptors of its own. */
 #define SELF "/proc/thread-self"

@@ -9,7 +9,7 @@
 
 #include "runtime/base/kernel.h"
 #include "runtime/files/files_private.h"
-#include "runtime/wire/view.h"
+#include "runtime/view/view.h"
 
 static bool compares(void)
 {

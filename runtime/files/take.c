@@ -16,7 +16,6 @@
 #include "runtime/base/layout.h"
 #include "runtime/base/log.h"
 #include "runtime/files/files_private.h"
-#include "runtime/wire/reach.h"
 
 enum { TRIES = 2000 };
 
@@ -376,7 +375,7 @@ static bool look_around(struct taking *t, int folder, const char *path, const st
 		return true;
 	if (!tpck_files_split(path, t->path, &t->name))
 		return false;
-	t->folder = tpck_reach_high(real_open(folder, t->path, O_PATH | O_DIRECTORY | O_CLOEXEC, 0));
+	t->folder = tpck_sys_high(real_open(folder, t->path, O_PATH | O_DIRECTORY | O_CLOEXEC, 0));
 	if (t->folder < 0)
 		return false;
 	snprintf(link, sizeof link, "/proc/self/fd/%d", t->folder);

@@ -18,7 +18,7 @@
 #include "runtime/base/layout.h"
 #include "runtime/base/log.h"
 #include "runtime/files/files_private.h"
-#include "runtime/wire/sums_record.h"
+#include "runtime/view/sums_record.h"
 
 /* How often the log is looked at for what has been published since. */
 #define LOOK_NS 250000000ull

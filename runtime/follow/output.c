@@ -12,7 +12,6 @@
 #include "runtime/base/unsignalled.h"
 #include "runtime/follow/follow.h"
 #include "runtime/follow/follow_private.h"
-#include "runtime/wire/reach.h"
 
 static int real_output[3] = {-1, -1, -1};
 
@@ -24,7 +23,7 @@ int tpck_output_divert(void)
 
 		if (tpck_sys_fstatat(fd, "", &found, AT_EMPTY_PATH))
 			continue;
-		real_output[fd] = tpck_reach_high(tpck_sys_dup(fd));
+		real_output[fd] = tpck_sys_high(tpck_sys_dup(fd));
 		sink = tpck_sys_memfd_create("tpck-output", 1u);
 		if (real_output[fd] < 0 || sink < 0)
 			return -errno;

@@ -23,7 +23,6 @@
 #include "runtime/follow/follow_private.h"
 #include "runtime/follow/syscalls.h"
 #include "runtime/track/threads.h"
-#include "runtime/wire/reach.h"
 
 enum { BUCKETS = 4096 };
 
@@ -36,7 +35,7 @@ static _Atomic dev_t scratch_device; /* of what is in memory only */
 
 static int scratch_new(mode_t mode)
 {
-	int fd = tpck_reach_high(tpck_sys_memfd_create(TPCK_SCRATCH_NAME, 1u /* MFD_CLOEXEC */));
+	int fd = tpck_sys_high(tpck_sys_memfd_create(TPCK_SCRATCH_NAME, 1u /* MFD_CLOEXEC */));
 
 	if (fd >= 0)
 		(void)!fchmod(fd, mode & 07777);
@@ -681,7 +680,7 @@ int tpck_overlay_link(const char *from, uint64_t from_digest, const char *to, ui
 	if (source->kind != TPCK_KIND_FILE)
 		return fail(EPERM);
 	entry = enter(to, to_digest);
-	fd = entry ? tpck_reach_high(tpck_sys_dup(source->fd)) : -1;
+	fd = entry ? tpck_sys_high(tpck_sys_dup(source->fd)) : -1;
 	if (fd < 0)
 		return fail(ENOMEM);
 	entry_gets(entry, fd);

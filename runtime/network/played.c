@@ -112,7 +112,7 @@ void tpck_network_forward(void (*diverged)(const char *what))
 static int listen_locally(struct tpck_network_connect *state)
 {
 	struct sockaddr_un found = {.sun_family = AF_UNIX};
-	int fd = tpck_player_high(tpck_sys_socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+	int fd = tpck_sys_high(tpck_sys_socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
 	socklen_t bytes = sizeof found;
 
 	if (fd < 0 || tpck_sys_bind(fd, &found, sizeof found.sun_family) || tpck_sys_listen(fd, 1) || tpck_sys_getsockname(fd, &found, &bytes)) {
@@ -138,7 +138,7 @@ static int listen_for(int family, struct tpck_network_connect *state)
 		return listen_locally(state);
 	if (fd < 0)
 		return -1;
-	fd = tpck_player_high(fd);
+	fd = tpck_sys_high(fd);
 	if (tpck_sys_bind(fd, &four, sizeof four) || tpck_sys_listen(fd, 1) || tpck_sys_getsockname(fd, &found, &bytes)) {
 		tpck_sys_close(fd);
 		return -1;
@@ -278,7 +278,7 @@ void tpck_played_connected(struct tpck_network_connect *state, int fd, int error
 		end = tpck_sys_accept4(state->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 	tpck_sys_close(state->listener);
 	if (end >= 0) {
-		end = tpck_player_high(end);
+		end = tpck_sys_high(end);
 		(void)tpck_sys_fcntl(end, F_SETFL, O_NONBLOCK);
 		(void)tpck_sys_setsockopt(end, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
 		(void)tpck_talk_begin(fd, TPCK_TALK_PLAYED, state, &of->peer);

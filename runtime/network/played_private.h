@@ -27,7 +27,5 @@ void tpck_player_forked(void);
 bool tpck_player_plays(int end, int programs, struct tpck_spoken *of);
 /* The program is live: what has been said to its end ends. */
 void tpck_player_ends(void);
-/* A descriptor out of the way of the program's own. */
-int tpck_player_high(int fd);
 
 #endif

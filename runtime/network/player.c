@@ -35,23 +35,13 @@ struct played {
 	unsigned char bytes[TPCK_TALK_FIRST];
 };
 
-enum { PLAYED = 128, HIGH = 512 };
+enum { PLAYED = 128 };
 /* How long a program that has sent less than in the first run may be silent before it is answered all the same. */
 #define SILENT_NS 200000000ull
 static struct played *played;
 static bool running;
 static int wake = -1;
 _Atomic uint64_t tpck_player_moved_ns;
-
-int tpck_player_high(int fd)
-{
-	int moved = tpck_sys_fcntl(fd, F_DUPFD_CLOEXEC, HIGH);
-
-	if (moved < 0)
-		return fd;
-	tpck_sys_close(fd);
-	return moved;
-}
 
 static bool is_handshake(const struct played *at)
 {
@@ -288,7 +278,7 @@ bool tpck_player_begin(void)
 	played = calloc(PLAYED, sizeof *played);
 	for (int i = 0; played && i < PLAYED; i++)
 		played[i].fd = -1;
-	wake = tpck_player_high(tpck_sys_eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+	wake = tpck_sys_high(tpck_sys_eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
 	running = played && wake >= 0 && !tpck_thread_start(player_main);
 	return running;
 }

@@ -22,7 +22,7 @@
 #include "runtime/network/played_private.h"
 #include "runtime/network/processes.h"
 #include "runtime/network/speakers.h"
-#include "runtime/wire/rules.h"
+#include "runtime/view/rules.h"
 #include "runtime/wire/segment.h"
 
 enum standing {

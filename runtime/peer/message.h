@@ -17,7 +17,7 @@
 #include "runtime/peer/seal.h"
 #include "runtime/peer/secret.h"
 #include "runtime/wire/segment.h"
-#include "runtime/wire/view.h"
+#include "runtime/view/view.h"
 
 #define TPCK_PEER_MAGIC 0x72656570u /* "peer" */
 enum { TPCK_PEER_VERSION = 100 * TPCK_WIRE_VERSION + 19 };

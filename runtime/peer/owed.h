@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A file of the program's that its node still owes to its path (runtime/wire/view.h), as it is kept by another node: all that
+ * A file of the program's that its node still owes to its path (runtime/view/view.h), as it is kept by another node: all that
  * putting it there needs but its bytes. And what may be done with it once its node is lost: never is something older put
  * over something newer.
  *
@@ -17,7 +17,7 @@
 #include <sys/stat.h>
 
 #include "runtime/base/error.h"
-#include "runtime/wire/view.h"
+#include "runtime/view/view.h"
 
 #define TPCK_OWED_MAGIC 0x6477706bu /* "kpwd" */
 enum { TPCK_OWED_CHUNK = 1 << 20 };

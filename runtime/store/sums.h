@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 
 #include "runtime/base/error.h"
-#include "runtime/wire/sums_record.h"
+#include "runtime/view/sums_record.h"
 
 struct tpck_sums {
 	char *path;             /* absolute; NULL: not published yet */

@@ -30,7 +30,7 @@ enum tpck_message_type {
 	TPCK_MSG_SURPRISE,   /* agent -> library: struct tpck_held; the copied bytes are not what the device had */
 	TPCK_MSG_INJECTED,   /* library -> agent: control->injected was set; no payload */
 	TPCK_MSG_DUE,        /* library -> agent: a snapshot is due; which boundary it is control->capture_step says; no payload */
-	TPCK_MSG_FILES,      /* library -> agent: SHM/JOB/files/table is there (wire/view.h); no payload, no answer */
+	TPCK_MSG_FILES,      /* library -> agent: SHM/JOB/files/table is there (view/view.h); no payload, no answer */
 	TPCK_MSG_LOOK,       /* library -> agent: a process begins, and will look at what was saved; no payload. Answered by LOOKED once
 			      * what lost nodes owed is at its path, or cannot be for now */
 	TPCK_MSG_LOOKED,     /* agent -> library */

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
-#include "runtime/wire/view.h"
+#include "runtime/view/view.h"
 
 int main(int argc, char **argv)
 {

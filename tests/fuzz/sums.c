@@ -6,7 +6,7 @@
 
 #include "runtime/base/digest.h"
 #include "runtime/store/sums.h"
-#include "runtime/wire/sums_record.h"
+#include "runtime/view/sums_record.h"
 
 static volatile uint64_t seen;
 

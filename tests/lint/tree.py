@@ -17,32 +17,35 @@ from concurrent.futures import ThreadPoolExecutor
 SRC = os.path.realpath(sys.argv[1] if len(sys.argv) > 1 else os.environ.get("srcdir", "."))
 BUILD = os.path.realpath(sys.argv[2] if len(sys.argv) > 2 else os.environ.get("builddir", "."))
 
-# What the preloaded library is made of, and the agent; base and wire are in both.
-SHIM_SIDE = {"base", "wire", "track", "infer", "capture", "replay", "files", "follow", "programs", "network", "engine"}
-AGENT_SIDE = {"base", "wire", "store", "peer", "policy"}
+# What the preloaded library is made of, and the agent; the first ones are in both.
+BOTH = {"base", "wire", "view", "reach"}
+SHIM_SIDE = BOTH | {"track", "infer", "capture", "replay", "files", "follow", "programs", "network", "engine"}
+AGENT_SIDE = BOTH | {"store", "peer", "policy"}
 
 # Who may include whom. A folder may always include itself.
 MAY_INCLUDE = {
     "runtime/base": set(),
     "runtime/wire": {"runtime/base"},
+    "runtime/view": {"runtime/base", "runtime/wire"},
+    "runtime/reach": {"runtime/base", "runtime/wire"},
     "runtime/track": {"runtime/base", "runtime/wire"},
     "runtime/infer": {"runtime/base", "runtime/wire", "runtime/track"},
     "runtime/replay": {"runtime/base", "runtime/wire", "runtime/track"},
-    "runtime/files": {"runtime/base", "runtime/wire", "runtime/track"},
+    "runtime/files": {"runtime/base", "runtime/wire", "runtime/view", "runtime/reach", "runtime/track"},
     "runtime/follow": {"runtime/base", "runtime/wire", "runtime/track", "runtime/replay", "runtime/files"},
     "runtime/programs": {"runtime/base", "runtime/wire", "runtime/track", "runtime/replay", "runtime/follow"},
-    "runtime/network": {"runtime/base", "runtime/wire", "runtime/track", "runtime/replay"},
-    "runtime/capture": {"runtime/" + r for r in SHIM_SIDE - {"engine", "follow", "files", "programs", "network"}},
+    "runtime/network": {"runtime/base", "runtime/wire", "runtime/view", "runtime/track", "runtime/replay"},
+    "runtime/capture": {"runtime/" + r for r in SHIM_SIDE - {"engine", "follow", "files", "programs", "network", "view", "reach"}},
     "runtime/engine": {"runtime/" + r for r in SHIM_SIDE} | {"kernels"},
     "runtime/policy": {"runtime/base", "runtime/wire"},
-    "runtime/store": {"runtime/base", "runtime/wire", "runtime/policy"},
+    "runtime/store": {"runtime/base", "runtime/wire", "runtime/view", "runtime/policy"},
     "runtime/peer": {"runtime/" + r for r in AGENT_SIDE},
     "kernels": {"runtime/base", "runtime/wire"},
     "shim": {"runtime/base", "runtime/wire", "runtime/track"},
     "hooks": {"runtime/" + r for r in SHIM_SIDE} | {"shim", "kernels"},
     "tools/agent": {"runtime/" + r for r in AGENT_SIDE},
     "tools/cli": {"runtime/" + r for r in AGENT_SIDE | {"infer"}},
-    "tools/spank": {"runtime/base", "runtime/wire"},
+    "tools/spank": {"runtime/base", "runtime/wire", "runtime/reach"},
     "tools/standin": {"runtime/base", "runtime/wire"},
 }
 SOURCE = (".c", ".h", ".S", ".cu", ".cuh", ".cpp", ".hpp", ".def", ".py", ".sh")
@@ -57,7 +60,7 @@ ENDS_ALLOWED = {
     ("runtime/base/kernel.h", "SYS_exit"), ("runtime/base/kernel.h", "SYS_exit_group"),
     ("runtime/base/kernel.h", "tpck_sys_exit"), ("runtime/base/kernel.h", "tpck_sys_exit_group"),
     ("runtime/engine/resume.c", "tpck_sys_exit_group"), # the program cannot be started again and must not go on
-    ("runtime/wire/reach.c", "tpck_sys_exit"),  # the child that becomes the agent
+    ("runtime/reach/reach.c", "tpck_sys_exit"),  # the child that becomes the agent
 }
 
 
@@ -130,13 +133,13 @@ def rule_include_directions():
 
 
 def rule_table_keeps_the_sides_apart():
-    """The table itself: what the two processes share is base and wire."""
+    """The table itself: what the two processes share is BOTH."""
     for room, others in MAY_INCLUDE.items():
         here = room.split("/")[-1]
         for other in others:
             there = other.split("/")[-1]
-            if room.startswith("runtime/") and other.startswith("runtime/") and here not in ("base", "wire"):
-                if (here in SHIM_SIDE) != (there in SHIM_SIDE) and there not in ("base", "wire"):
+            if room.startswith("runtime/") and other.startswith("runtime/") and here not in BOTH:
+                if (here in SHIM_SIDE) != (there in SHIM_SIDE) and there not in BOTH:
                     yield f"{room} on one side may know {other} on the other"
             if other.split("/")[0] in ("hooks", "tools", "tests"):
                 yield f"{room} may know {other}"
@@ -199,7 +202,7 @@ MADE_THROUGH_LINKS = {
     ("runtime/follow/folders.c", "O_WRONLY | O_CREAT | O_CLOEXEC"),
 }
 # All that these reach is below a descriptor that the door gave.
-BEHIND_THE_DOOR = {"runtime/wire/view.c": r"AT_FDCWD|\bopen\s*\(|\bmkdir\s*\(", "runtime/store/durable_tier.c": r"\b(open|mkdir|stat|unlink|rename|opendir)\s*\(",
+BEHIND_THE_DOOR = {"runtime/view/view.c": r"AT_FDCWD|\bopen\s*\(|\bmkdir\s*\(", "runtime/store/durable_tier.c": r"\b(open|mkdir|stat|unlink|rename|opendir)\s*\(",
                    "runtime/store/history.c": r"\b(open|mkdir|stat|lstat|unlink|rename|tpck_file_write)\s*\(", "runtime/engine/attach.c": r"AT_FDCWD, engine->keep",
                    "tools/agent/stash.c": r"\b(open|mkdir|stat|unlink|rename|statvfs|tpck_folder_sync)\s*\("}
 # Versions and lists of files that are kept in the store, and stashes.

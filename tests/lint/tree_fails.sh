@@ -32,7 +32,7 @@ echo 'TPCK_HOOK_EXPORT(futimes, path)' >>hooks/libc.def
 echo 'TPCK_EXPORT int acct(const char *path) { return !path; }' >>hooks/libc_path.c
 echo 'TPCK_USE(cuNothing)' >>hooks/cuda_used.def
 echo 'int made(void) { return open("x", O_WRONLY | O_CREAT, 0600); }' >>tools/agent/stash.c
-echo 'int looked(void) { return tpck_sys_openat(AT_FDCWD, "x", O_RDONLY, 0); }' >>runtime/wire/view.c
+echo 'int looked(void) { return tpck_sys_openat(AT_FDCWD, "x", O_RDONLY, 0); }' >>runtime/view/view.c
 # Each row of what is behind the door: the file, and a way past it.
 rows='runtime/store/durable_tier.c stat("x", 0)
 runtime/store/history.c tpck_file_write("x", 0)

@@ -10,7 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "runtime/wire/opened.h"
+#include "runtime/view/opened.h"
 #include "tests/unit/store_tap.h"
 
 #define check(good, what) tap_ok(good, what, NULL)

@@ -18,7 +18,7 @@
 #include <unistd.h>
 
 #include "runtime/base/clock.h"
-#include "runtime/wire/reach.h"
+#include "runtime/reach/reach.h"
 #include "tests/unit/store_tap.h"
 
 #define check(good, what) tap_ok(good, what, NULL)

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "runtime/wire/rules.h"
+#include "runtime/view/rules.h"
 #include "tests/unit/store_tap.h"
 
 static const struct {

@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 #include "runtime/base/clock.h"
-#include "runtime/wire/view.h"
+#include "runtime/view/view.h"
 #include "tests/unit/store_tap.h"
 
 #define check(good, what) tap_ok(good, what, NULL)

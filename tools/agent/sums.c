@@ -15,7 +15,7 @@
 
 #include "runtime/base/log.h"
 #include "runtime/store/tier.h"
-#include "runtime/wire/view.h"
+#include "runtime/view/view.h"
 #include "tools/agent/agent.h"
 
 /* The log is made anew when it has grown by so much. */

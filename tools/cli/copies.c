@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "runtime/wire/message.h"
-#include "runtime/wire/reach.h"
+#include "runtime/reach/reach.h"
 #include "runtime/wire/segment.h"
 #include "tools/cli/cli.h"
 

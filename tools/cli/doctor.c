@@ -19,7 +19,7 @@
 #include "runtime/base/file_system.h"
 #include "runtime/peer/rendezvous.h"
 #include "runtime/store/tiers.h"
-#include "runtime/wire/view.h"
+#include "runtime/view/view.h"
 #include "tools/cli/device/probe.h"
 #include "tools/cli/doctor.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* transpckpt ls --files: what a job's table has (runtime/wire/view.h). */
+/* transpckpt ls --files: what a job's table has (runtime/view/view.h). */
 #include "config.h"
 
 #include <errno.h>
@@ -8,7 +8,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "runtime/wire/view.h"
+#include "runtime/view/view.h"
 #include "tools/cli/cli.h"
 
 struct row {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* transpckpt show --files: which files are taken when they are written, and why (runtime/wire/rules.h). */
+/* transpckpt show --files: which files are taken when they are written, and why (runtime/view/rules.h). */
 #include "config.h"
 
 #include <errno.h>
@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "runtime/wire/learnt.h"
+#include "runtime/view/learnt.h"
 #include "tools/cli/cli.h"
 
 static int by_name(const FTSENT **a, const FTSENT **b)

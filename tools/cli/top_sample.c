@@ -12,7 +12,7 @@
 
 #include "runtime/base/clock.h"
 #include "runtime/store/runs.h"
-#include "runtime/wire/view.h"
+#include "runtime/view/view.h"
 #include "tools/cli/inventory.h"
 #include "tools/cli/top.h"
 

@@ -15,7 +15,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "runtime/wire/reach.h"
+#include "runtime/reach/reach.h"
 #include "tools/spank/groups.h"
 #include "tools/spank/options.h"
 #include "tools/spank/place.h"

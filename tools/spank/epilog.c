@@ -14,7 +14,7 @@
 
 #include <slurm/slurm.h>
 
-#include "runtime/wire/reach.h"
+#include "runtime/reach/reach.h"
 #include "tools/spank/keeper.h"
 #include "tools/spank/line.h"
 #include "tools/spank/record.h"

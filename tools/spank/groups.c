@@ -21,7 +21,7 @@
 
 #include <slurm/spank.h>
 
-#include "runtime/wire/reach.h"
+#include "runtime/reach/reach.h"
 #include "tools/spank/record.h"
 
 #define OURS "/transpckpt_"

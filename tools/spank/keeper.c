@@ -18,7 +18,7 @@
 #include <unistd.h>
 
 #include "runtime/base/door.h"
-#include "runtime/wire/reach.h"
+#include "runtime/reach/reach.h"
 #include "tools/spank/groups.h"
 #include "tools/spank/line.h"
 #include "tools/spank/options.h"

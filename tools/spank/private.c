@@ -20,7 +20,7 @@
 
 #include <linux/mount.h>
 
-#include "runtime/wire/reach.h"
+#include "runtime/reach/reach.h"
 #include "tools/spank/place.h"
 #include "tools/spank/user.h"
 

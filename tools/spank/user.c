@@ -20,7 +20,7 @@
 #include <linux/capability.h>
 
 #include "runtime/base/clock.h"
-#include "runtime/wire/reach.h"
+#include "runtime/reach/reach.h"
 
 enum { ANSWER_MAX = 32 << 10, REAP_MS = 1000 };
 

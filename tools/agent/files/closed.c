@@ -14,7 +14,7 @@
 
 #include "runtime/base/clock.h"
 #include "runtime/base/log.h"
-#include "runtime/wire/opened.h"
+#include "runtime/view/opened.h"
 #include "tools/agent/files/private.h"
 
 /* A look costs no more than a hundredth of a processor. */

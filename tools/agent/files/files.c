@@ -14,7 +14,7 @@
 
 #include "runtime/base/clock.h"
 #include "runtime/base/log.h"
-#include "runtime/wire/view.h"
+#include "runtime/view/view.h"
 #include "tools/agent/files/private.h"
 #include "tools/agent/sums.h"
 

@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #include "runtime/base/digest.h"
-#include "runtime/wire/sums_record.h"
+#include "runtime/view/sums_record.h"
 #include "tools/agent/files/private.h"
 
 enum { COPIES = 1024 };

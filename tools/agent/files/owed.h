@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 
 #include "runtime/peer/owed.h"
-#include "runtime/wire/view.h"
+#include "runtime/view/view.h"
 
 struct chosen;
 

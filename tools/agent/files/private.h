@@ -15,7 +15,7 @@
 
 #include "runtime/base/cgroup.h"
 #include "runtime/store/replace.h"
-#include "runtime/wire/view.h"
+#include "runtime/view/view.h"
 #include "tools/agent/agent.h"
 
 struct tpck_sums;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A record of the log of published files (doc/format.md), and where a copy of such a file is kept in memory: what the agent
  * writes and the library looks at before a file is read. */
-#ifndef TPCK_RUNTIME_WIRE_SUMS_RECORD_H
-#define TPCK_RUNTIME_WIRE_SUMS_RECORD_H
+#ifndef TPCK_RUNTIME_VIEW_SUMS_RECORD_H
+#define TPCK_RUNTIME_VIEW_SUMS_RECORD_H
 
 #include <stddef.h>
 #include <stdint.h>

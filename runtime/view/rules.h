@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Which files are taken, and why: by their names, and by what is at their paths. Known to the library and to
  * `transpckpt show --files`, which must not differ. */
-#ifndef TPCK_RUNTIME_WIRE_RULES_H
-#define TPCK_RUNTIME_WIRE_RULES_H
+#ifndef TPCK_RUNTIME_VIEW_RULES_H
+#define TPCK_RUNTIME_VIEW_RULES_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -15,7 +15,7 @@ enum tpck_rule {
 	TPCK_RULE_NAME,   /* checkpoints, and what points to them, are called so */
 	TPCK_RULE_FOLDER, /* it lies in a checkpoint's folder */
 	TPCK_RULE_ASKED,  /* a glob of TRANSPCKPT_FILES */
-	/* The file is taken, since another one of its name, but for digits, turned out to be one (runtime/wire/learnt.h). */
+	/* The file is taken, since another one of its name, but for digits, turned out to be one (runtime/view/learnt.h). */
 	TPCK_RULE_TORCH,       /* of torch.save */
 	TPCK_RULE_PICKLE,      /* of torch.save as it was before 1.6 */
 	TPCK_RULE_SAFETENSORS,

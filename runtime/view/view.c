@@ -3,7 +3,7 @@
 #include "config.h"
 
 #include "runtime/base/kernel.h"
-#include "runtime/wire/view.h"
+#include "runtime/view/view.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -22,7 +22,7 @@
 #include "runtime/base/layout.h"
 #include "runtime/base/text.h"
 #include "runtime/base/unsignalled.h"
-#include "runtime/wire/rules.h"
+#include "runtime/view/rules.h"
 #include "runtime/wire/segment.h"
 
 /* ---- the table -------------------------------------------------------------------------------- */

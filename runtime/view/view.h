@@ -9,8 +9,8 @@
  * entry is one version of it; a later version of the same name has a higher serial and is what is seen. An entry
  * is claimed by its state, stored last; what dies half way leaves an entry that was never there.
  */
-#ifndef TPCK_RUNTIME_WIRE_VIEW_H
-#define TPCK_RUNTIME_WIRE_VIEW_H
+#ifndef TPCK_RUNTIME_VIEW_VIEW_H
+#define TPCK_RUNTIME_VIEW_VIEW_H
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -135,7 +135,7 @@ struct tpck_view_size {
 	uint64_t pattern, bytes; /* what files of this name, but for digits, had last */
 };
 
-/* A pattern of names of which a file turned out to be a checkpoint (runtime/wire/learnt.h). Written once, under the lock, before
+/* A pattern of names of which a file turned out to be a checkpoint (runtime/view/learnt.h). Written once, under the lock, before
  * it is counted; read without it. */
 struct tpck_view_learnt {
 	uint64_t pattern;

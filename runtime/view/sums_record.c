@@ -2,14 +2,14 @@
 /* Records of the log of published files. */
 #include "config.h"
 
-#include "runtime/wire/sums_record.h"
+#include "runtime/view/sums_record.h"
 
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "runtime/base/digest.h"
-#include "runtime/wire/view.h"
+#include "runtime/view/view.h"
 
 /* No file is larger: what says so is no record. */
 #define BYTES_MAX (1ull << 50)

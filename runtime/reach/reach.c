@@ -3,7 +3,7 @@
 #include "config.h"
 
 #include "runtime/base/kernel.h"
-#include "runtime/wire/reach.h"
+#include "runtime/reach/reach.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -29,30 +29,6 @@ enum { START_MS = 5000, GIVE_UP_MS = 300, QUEUE_MS = 2000 };
 /* An agent that is started listens after some 3 ms, which many programs' first save waits for: it is looked for often for so long, then
  * at leisure. */
 enum { SOON_MS = 20, SOON_US = 250, LATER_US = 2000 };
-
-/* Descriptors of ours lie high, out of the way of the numbers that the program gets. */
-int tpck_reach_high(int fd)
-{
-	static _Atomic long from;
-	struct rlimit limit;
-	int moved = -1;
-
-	if (fd < 0)
-		return fd;
-	/* Where it was good a moment ago it mostly is. */
-	if (from)
-		moved = tpck_sys_fcntl(fd, F_DUPFD_CLOEXEC, from);
-	if (moved < 0) {
-		if (getrlimit(RLIMIT_NOFILE, &limit) || limit.rlim_cur > 4096)
-			limit.rlim_cur = 1024;
-		from = (long)(limit.rlim_cur / 2);
-		moved = tpck_sys_fcntl(fd, F_DUPFD_CLOEXEC, from);
-	}
-	if (moved < 0)
-		return fd;
-	tpck_sys_close(fd);
-	return moved;
-}
 
 static void find_agent(const struct tpck_reach *who, char *path, size_t size)
 {
@@ -158,7 +134,7 @@ static int start_agent(const struct tpck_reach *who, const char *path, int *aliv
 		tpck_sys_close(pipe_ends[0]);
 		return tpck_error_set(err, pid < 0 ? errno : spawn.error, "starting the agent %s", path);
 	}
-	*alive = tpck_reach_high(pipe_ends[0]);
+	*alive = tpck_sys_high(pipe_ends[0]);
 	return 0;
 }
 
@@ -225,7 +201,7 @@ int tpck_reach_connect(const char *socket_path)
 	fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (fd < 0)
 		return -errno;
-	fd = tpck_reach_high(fd);
+	fd = tpck_sys_high(fd);
 	if (strlen(socket_path) < sizeof address.sun_path) {
 		strcpy(address.sun_path, socket_path);
 	} else {

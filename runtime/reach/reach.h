@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* How the preloaded library reaches its agent. No signal, child or wait of the program's is touched. */
-#ifndef TPCK_RUNTIME_WIRE_REACH_H
-#define TPCK_RUNTIME_WIRE_REACH_H
+#ifndef TPCK_RUNTIME_REACH_REACH_H
+#define TPCK_RUNTIME_REACH_REACH_H
 
 #include <stddef.h>
 
@@ -26,8 +26,6 @@ int tpck_reach(struct tpck_reach *who, struct tpck_error *err);
 void tpck_reach_ahead(struct tpck_reach *who);
 /* Only connects, within 2 s. -ENOENT or -ECONNREFUSED: there is no agent; -EACCES: it is another user's; -ETIMEDOUT: its queue is full. */
 int tpck_reach_connect(const char *socket_path);
-/* Moves a descriptor out of the way of the numbers that the program gets. */
-int tpck_reach_high(int fd);
 void tpck_reach_pause(long ms);
 /* Sends the agent a message of this type (enum tpck_message_type) and waits for its answer, which has no payload. 0, -ETIMEDOUT, or
  * another -errno. */

@@ -3,7 +3,7 @@
 #include "config.h"
 
 #include "runtime/base/kernel.h"
-#include "runtime/wire/opened.h"
+#include "runtime/view/opened.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -13,8 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "runtime/wire/reach.h"
-#include "runtime/wire/view.h"
+#include "runtime/view/view.h"
 
 /* What the kernel calls a ring's descriptor, and its mapping. */
 #define RING "anon_inode:[io_uring]"
@@ -57,7 +56,7 @@ static int open_below(const char *process, const char *name, int flags)
 	char path[96];
 
 	snprintf(path, sizeof path, "%s/%s", process, name);
-	return tpck_reach_high(tpck_sys_openat(AT_FDCWD, path, flags | O_CLOEXEC, 0));
+	return tpck_sys_high(tpck_sys_openat(AT_FDCWD, path, flags | O_CLOEXEC, 0));
 }
 
 /* ---- lines ------------------------------------------------------------------------------------ */

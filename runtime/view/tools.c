@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "runtime/base/layout.h"
-#include "runtime/wire/rules.h"
+#include "runtime/view/rules.h"
 
 enum { NAME_MOST = 64 };
 

@@ -3,7 +3,7 @@
 #include "config.h"
 
 #include "runtime/base/kernel.h"
-#include "runtime/wire/rules.h"
+#include "runtime/view/rules.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 #include "runtime/base/layout.h"
-#include "runtime/wire/view.h"
+#include "runtime/view/view.h"
 
 struct glob {
 	const char *text;

@@ -4,15 +4,15 @@
  * from a device. The file itself is where it is by then; its pattern of names (tpck_view_pattern()) is kept in the job's table,
  * and the next one of it is taken from its opening on. Known to the library and to `transpckpt show --files`.
  */
-#ifndef TPCK_RUNTIME_WIRE_LEARNT_H
-#define TPCK_RUNTIME_WIRE_LEARNT_H
+#ifndef TPCK_RUNTIME_VIEW_LEARNT_H
+#define TPCK_RUNTIME_VIEW_LEARNT_H
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-#include "runtime/wire/rules.h"
-#include "runtime/wire/view.h"
+#include "runtime/view/rules.h"
+#include "runtime/view/view.h"
 
 enum {
 	TPCK_LEARNT_LEAST = 64 << 10, /* what is smaller is no checkpoint to hurry for */

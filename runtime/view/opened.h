@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a process has open, as /proc says: files that a job writes, and rings (io_uring), which may have files that no descriptor is left
  * of. Nothing here waits for a disk. */
-#ifndef TPCK_RUNTIME_WIRE_OPENED_H
-#define TPCK_RUNTIME_WIRE_OPENED_H
+#ifndef TPCK_RUNTIME_VIEW_OPENED_H
+#define TPCK_RUNTIME_VIEW_OPENED_H
 
 #include <stdbool.h>
 #include <stdint.h>
