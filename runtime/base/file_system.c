@@ -18,7 +18,7 @@ static const struct kind {
 	bool site;
 	char name[11];
 } kinds[] = {
-	{0xef53, false, "ext4"}, {0x58465342, false, "xfs"}, {0x9123683e, false, "btrfs"}, {0x01021994, false, "tmpfs"},
+	{0xef53, false, "ext4"}, {0x58465342, false, "xfs"}, {0x9123683e, false, "btrfs"}, {0x01021994, false, "tmpfs"}, {0x858458f6, false, "ramfs"},
 	{0x2fc12fc1, false, "zfs"}, {0x794c7630, false, "overlay"}, {0xf2f52010, false, "f2fs"},
 	{0x6969, true, "nfs"}, {0x0bd00bd0, true, "lustre"}, {0x47504653, true, "gpfs"}, {0xff534d42, true, "cifs"},
 	{0xfe534d42, true, "smb"}, {0x00c36400, true, "ceph"}, {0x19830326, true, "beegfs"}, {0x65735546, true, "fuse"},
@@ -29,8 +29,8 @@ struct tpck_file_system tpck_file_system_by(uint32_t type)
 {
 	for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
 		if (type == kinds[i].type)
-			return (struct tpck_file_system){kinds[i].name, kinds[i].site};
-	return (struct tpck_file_system){"an unknown file system", false};
+			return (struct tpck_file_system){kinds[i].name, kinds[i].site, true};
+	return (struct tpck_file_system){"an unknown file system", false, false};
 }
 
 static bool is_there(const char *path)

@@ -8,7 +8,8 @@
 
 struct tpck_file_system {
 	const char *name;
-	bool site; /* several nodes may have it mounted */
+	bool site;  /* several nodes may have it mounted */
+	bool known; /* false: nor is it known whether they may */
 };
 
 /* Of the type that statfs() tells. */

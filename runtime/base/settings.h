@@ -71,25 +71,6 @@ int tpck_settings_parse_lines(struct tpck_settings *settings, char *text, const 
  * number of complaints. */
 int tpck_settings_settle(struct tpck_settings *settings);
 
-/* The memory tier's folder: the setting, or the one that tpck_door_memory() gives. A process gets the same one each time. */
-void tpck_settings_shm(const struct tpck_settings *settings, char *path, size_t size);
-/* Tiers of the store, the fastest first: TRANSPCKPT_DIR's, or one in the user's state folder. False: there is no
- * tier `index`. `kind` gets "node", "site" or, where the setting does not say, "". */
-enum { TPCK_TIERS_MAX = 4, TPCK_TIER_KIND = 8 };
-bool tpck_settings_tier(const struct tpck_settings *settings, unsigned index, char kind[TPCK_TIER_KIND], char *path,
-			size_t size);
-/* The tier that all nodes see, as far as the settings say: the first of kind "site", or the first. */
-void tpck_settings_shared_tier(const struct tpck_settings *settings, char *path, size_t size);
-/* Whether that one is on a disk or in memory of this node, by the kind of its file system. One of a kind that is not known may
- * be shared. */
-bool tpck_settings_are_local(const struct tpck_settings *settings);
-/* The folder that the store is in where no setting says. */
-void tpck_settings_state(char *path, size_t size);
-/* The same by what a user's environment says of XDG_STATE_HOME and HOME, or NULL. */
-void tpck_settings_state_of(const char *state, const char *home, uid_t uid, char *path, size_t size);
-/* The first one's folder. */
-void tpck_settings_store(const struct tpck_settings *settings, char *path, size_t size);
-
 /* A job's name is the name of its folders: so many bytes of what the user says, and what a folder's name cannot have
  * becomes '_'. */
 enum { TPCK_SETTINGS_JOB_MAX = 100 };

@@ -19,6 +19,7 @@
 #include "runtime/base/layout.h"
 #include "runtime/base/log.h"
 #include "runtime/base/text.h"
+#include "runtime/base/tier_settings.h"
 #include "runtime/capture/copier.h"
 #include "runtime/engine/adopt.h"
 #include "runtime/engine/engine_private.h"

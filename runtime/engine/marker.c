@@ -3,6 +3,7 @@
 #include "config.h"
 
 #include "runtime/base/kernel.h"
+#include "runtime/base/tier_settings.h"
 #include "runtime/engine/marker.h"
 
 #include <errno.h>

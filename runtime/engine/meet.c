@@ -4,6 +4,7 @@
 #include "config.h"
 
 #include "runtime/base/kernel.h"
+#include "runtime/base/tier_settings.h"
 #include "runtime/engine/meet.h"
 
 #include <stdio.h>

@@ -16,6 +16,7 @@
 #include "runtime/base/layout.h"
 #include "runtime/base/log.h"
 #include "runtime/base/text.h"
+#include "runtime/base/tier_settings.h"
 #include "runtime/files/files_private.h"
 #include "runtime/wire/message.h"
 #include "runtime/reach/reach.h"

@@ -14,6 +14,7 @@
 #include "runtime/base/kernel.h"
 #include "runtime/base/layout.h"
 #include "runtime/base/log.h"
+#include "runtime/base/tier_settings.h"
 #include "runtime/files/files_private.h"
 #include "runtime/wire/message.h"
 

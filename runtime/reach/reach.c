@@ -3,6 +3,7 @@
 #include "config.h"
 
 #include "runtime/base/kernel.h"
+#include "runtime/base/tier_settings.h"
 #include "runtime/reach/reach.h"
 
 #include <errno.h>

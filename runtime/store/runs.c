@@ -2,6 +2,7 @@
 /* Runs, from the events of a history. */
 #include "config.h"
 
+#include "runtime/base/tier_settings.h"
 #include "runtime/store/runs.h"
 
 #include <errno.h>

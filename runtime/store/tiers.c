@@ -2,6 +2,7 @@
 /* The list of durable tiers. */
 #include "config.h"
 
+#include "runtime/base/tier_settings.h"
 #include "runtime/store/tiers.h"
 
 #include <stdio.h>

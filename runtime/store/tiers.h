@@ -5,6 +5,7 @@
 #define TPCK_RUNTIME_STORE_TIERS_H
 
 #include "runtime/base/settings.h"
+#include "runtime/base/tier_settings.h"
 #include "runtime/store/tier.h"
 
 struct tpck_tiers {

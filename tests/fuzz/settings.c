@@ -7,6 +7,7 @@
 
 #include "runtime/base/log.h"
 #include "runtime/base/settings.h"
+#include "runtime/base/tier_settings.h"
 #include "runtime/view/rules.h"
 
 static void look_at(const struct tpck_settings *settings)

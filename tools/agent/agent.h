@@ -9,6 +9,7 @@
 
 #include "runtime/base/error.h"
 #include "runtime/base/settings.h"
+#include "runtime/base/tier_settings.h"
 #include "runtime/policy/interval.h"
 #include "runtime/store/manifest.h"
 #include "runtime/store/memory_tier.h"

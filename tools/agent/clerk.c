@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "runtime/base/log.h"
+#include "runtime/base/tier_settings.h"
 #include "tools/agent/agent.h"
 #include "tools/agent/stash.h"
 

@@ -11,6 +11,7 @@
 
 #include "runtime/base/clock.h"
 #include "runtime/base/log.h"
+#include "runtime/base/tier_settings.h"
 #include "runtime/store/copy.h"
 #include "runtime/store/quarantine.h"
 #include "runtime/store/retention.h"

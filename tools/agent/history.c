@@ -3,6 +3,7 @@
  * tier by a thread of its own. */
 #include "config.h"
 
+#include "runtime/base/tier_settings.h"
 #include "tools/agent/history.h"
 
 #include <errno.h>

@@ -9,6 +9,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "runtime/base/tier_settings.h"
 #include "runtime/store/cut.h"
 #include "runtime/store/manifest.h"
 #include "runtime/store/tiers.h"

@@ -22,6 +22,7 @@
 #include "runtime/base/clock.h"
 #include "runtime/base/door.h"
 #include "runtime/base/log.h"
+#include "runtime/base/tier_settings.h"
 #include "runtime/store/file.h"
 #include "tools/agent/agent.h"
 #include "tools/agent/history.h"

@@ -2,6 +2,7 @@
 /* Choosing and staging an offer. */
 #include "config.h"
 
+#include "runtime/base/tier_settings.h"
 #include "tools/agent/offer.h"
 
 #include <errno.h>

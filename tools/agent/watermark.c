@@ -2,6 +2,7 @@
 /* What each tier has of each launch, and drops of copies that wait for it. */
 #include "config.h"
 
+#include "runtime/base/tier_settings.h"
 #include "tools/agent/watermark.h"
 
 #include <inttypes.h>

@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "runtime/base/file_system.h"
+#include "runtime/base/tier_settings.h"
 #include "runtime/peer/rendezvous.h"
 #include "runtime/store/tiers.h"
 #include "runtime/view/view.h"
@@ -99,7 +100,7 @@ static void existing_part(const char *path, char *part, size_t size)
 
 static void examine_tier(struct examination *e, const char *path, const char *kind)
 {
-	struct tpck_file_system file_system = {"an unknown file system", false};
+	struct tpck_file_system file_system = {.name = "an unknown file system"};
 	char part[TPCK_PATH_MAX];
 	struct statvfs space;
 	struct stat status;
@@ -140,7 +141,7 @@ static void examine_store(struct examination *e)
 static void examine_memory_tier(struct examination *e)
 {
 	const char *path = e->cli->shm;
-	struct tpck_file_system file_system = {"an unknown file system", false};
+	struct tpck_file_system file_system = {.name = "an unknown file system"};
 	char part[TPCK_PATH_MAX];
 	struct statvfs space;
 	uint64_t size, free_bytes;

@@ -2,6 +2,7 @@
 /* The interval of durable checkpoints: asked for, or from the history; in numbers and in words. */
 #include "config.h"
 
+#include "runtime/base/tier_settings.h"
 #include "tools/cli/interval.h"
 
 #include <inttypes.h>

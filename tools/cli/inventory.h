@@ -3,6 +3,7 @@
 #ifndef TPCK_TOOLS_CLI_INVENTORY_H
 #define TPCK_TOOLS_CLI_INVENTORY_H
 
+#include "runtime/base/tier_settings.h"
 #include "runtime/store/manifest.h"
 #include "runtime/store/memory_tier.h"
 #include "runtime/store/tiers.h"

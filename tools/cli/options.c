@@ -10,6 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "runtime/base/tier_settings.h"
 #include "tools/cli/cli.h"
 
 extern char **environ;

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "runtime/base/tier_settings.h"
 #include "runtime/store/retention.h"
 #include "tools/cli/inventory.h"
 

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "runtime/base/settings.h"
+#include "runtime/base/tier_settings.h"
 
 #define TWIN "TRANSPCKPT"
 
@@ -89,8 +90,7 @@ static bool dir_good(const char *who, const char *text)
 		return false;
 	}
 	do {
-		if (strncmp(tier, "node:", 5) == 0 || strncmp(tier, "site:", 5) == 0)
-			tier += 5;
+		tier += tpck_tiers_kind(tier);
 		if (*tier != '/') {
 			slurm_error("transpckpt: %s=%s is no absolute path, nor tiers as node:/nvme,site:/lustre", who, text);
 			return false;

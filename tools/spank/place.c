@@ -2,6 +2,7 @@
 /* What the user's settings say. TRANSPCKPT_CONF names any path, so root opens none of them. */
 #include "config.h"
 
+#include "runtime/base/tier_settings.h"
 #include "tools/spank/place.h"
 
 #include <errno.h>

@@ -12,6 +12,7 @@
 #include "runtime/base/digest.h"
 #include "runtime/base/log.h"
 #include "runtime/base/settings.h"
+#include "runtime/base/tier_settings.h"
 #include "runtime/peer/nodelist.h"
 #include "runtime/peer/rendezvous.h"
 #include "runtime/store/file.h"

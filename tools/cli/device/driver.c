@@ -2,6 +2,7 @@
 /* The driver's library and its device; what a probe says about itself. */
 #include "config.h"
 
+#include "runtime/base/tier_settings.h"
 #include "tools/cli/device/driver.h"
 
 #include <dlfcn.h>
