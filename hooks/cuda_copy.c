@@ -234,27 +234,35 @@ static struct copy block_copy(CUmemorytype to, CUmemorytype from, CUdeviceptr ds
 	return ARGS(to_device ? ON_DEVICE : from_device ? TO_HOST : ON_HOST, dst, src, bytes, stream, true);
 }
 
-#define COPY_BLOCK(copy_, ...)                                                                            \
-	do {                                                                                              \
-		struct copy copy = copy_;                                                                 \
-		struct tpck_thread *self = tpck_engine_enter();                                           \
-		CUresult result = CUDA_SUCCESS;                                                           \
-		struct tpck_call call;                                                                    \
-		note_target(&copy);                                                                       \
-		if (!self)                                                                                \
-			return TPCK_CALL(__VA_ARGS__);                                                    \
-		if (copy.direction == TO_HOST)                                                            \
-			tpck_engine_unresumable("the program copies rows to the host (cuMemcpy2D or 3D)"); \
-		tpck_cuda_context_seen();                                                                 \
-		copy_call(&call, &copy);                                                                  \
-		call.content = NULL;                                                                      \
-		tpck_cuda_graph_node(&call);                                                              \
-		if (tpck_engine_before(self, &call) == TPCK_GO_RUN || copy.direction == ON_HOST)         \
-			result = TPCK_CALL(__VA_ARGS__);                                                  \
-		tpck_engine_after(self, &call);                                                           \
-		tpck_engine_leave(self);                                                                  \
-		return result;                                                                            \
-	} while (0)
+struct block {
+	struct tpck_thread *self; /* NULL: nothing is followed */
+	struct tpck_call call;
+};
+
+/* Around a real call: whether it is to be made. */
+static bool block_begins(struct block *block, struct copy copy)
+{
+	block->self = tpck_engine_enter();
+	note_target(&copy);
+	if (!block->self)
+		return true;
+	if (copy.direction == TO_HOST)
+		tpck_engine_unresumable("the program copies rows to the host (cuMemcpy2D or 3D)");
+	tpck_cuda_context_seen();
+	copy_call(&block->call, &copy);
+	block->call.content = NULL;
+	tpck_cuda_graph_node(&block->call);
+	return tpck_engine_before(block->self, &block->call) == TPCK_GO_RUN || copy.direction == ON_HOST;
+}
+
+static CUresult block_ends(struct block *block, CUresult result)
+{
+	if (!block->self)
+		return result;
+	tpck_engine_after(block->self, &block->call);
+	tpck_engine_leave(block->self);
+	return result;
+}
 
 static struct copy copy_2d(const CUDA_MEMCPY2D *p, CUstream stream)
 {
@@ -283,27 +291,37 @@ bool tpck_cuda_copies_to_host(const CUDA_MEMCPY3D *copy)
 
 CUresult tpck_hook_cuMemcpy2D_v2(const CUDA_MEMCPY2D *pCopy)
 {
-	COPY_BLOCK(copy_2d(pCopy, NULL), cuMemcpy2D_v2, pCopy);
+	struct block block;
+
+	return block_ends(&block, block_begins(&block, copy_2d(pCopy, NULL)) ? TPCK_CALL(cuMemcpy2D_v2, pCopy) : CUDA_SUCCESS);
 }
 
 CUresult tpck_hook_cuMemcpy2D_v2_ptds(const CUDA_MEMCPY2D *pCopy)
 {
-	COPY_BLOCK(copy_2d(pCopy, CU_STREAM_PER_THREAD), cuMemcpy2D_v2_ptds, pCopy);
+	struct block block;
+
+	return block_ends(&block, block_begins(&block, copy_2d(pCopy, CU_STREAM_PER_THREAD)) ? TPCK_CALL(cuMemcpy2D_v2_ptds, pCopy) : CUDA_SUCCESS);
 }
 
 CUresult tpck_hook_cuMemcpy2DUnaligned_v2(const CUDA_MEMCPY2D *pCopy)
 {
-	COPY_BLOCK(copy_2d(pCopy, NULL), cuMemcpy2DUnaligned_v2, pCopy);
+	struct block block;
+
+	return block_ends(&block, block_begins(&block, copy_2d(pCopy, NULL)) ? TPCK_CALL(cuMemcpy2DUnaligned_v2, pCopy) : CUDA_SUCCESS);
 }
 
 CUresult tpck_hook_cuMemcpy2DUnaligned_v2_ptds(const CUDA_MEMCPY2D *pCopy)
 {
-	COPY_BLOCK(copy_2d(pCopy, CU_STREAM_PER_THREAD), cuMemcpy2DUnaligned_v2_ptds, pCopy);
+	struct block block;
+
+	return block_ends(&block, block_begins(&block, copy_2d(pCopy, CU_STREAM_PER_THREAD)) ? TPCK_CALL(cuMemcpy2DUnaligned_v2_ptds, pCopy) : CUDA_SUCCESS);
 }
 
 CUresult tpck_hook_cuMemcpy2DAsync_v2(const CUDA_MEMCPY2D *pCopy, CUstream hStream)
 {
-	COPY_BLOCK(copy_2d(pCopy, hStream), cuMemcpy2DAsync_v2, pCopy, hStream);
+	struct block block;
+
+	return block_ends(&block, block_begins(&block, copy_2d(pCopy, hStream)) ? TPCK_CALL(cuMemcpy2DAsync_v2, pCopy, hStream) : CUDA_SUCCESS);
 }
 
 CUresult tpck_hook_cuMemcpy2DAsync_v2_ptsz(const CUDA_MEMCPY2D *pCopy, CUstream hStream)
@@ -313,17 +331,23 @@ CUresult tpck_hook_cuMemcpy2DAsync_v2_ptsz(const CUDA_MEMCPY2D *pCopy, CUstream 
 
 CUresult tpck_hook_cuMemcpy3D_v2(const CUDA_MEMCPY3D *pCopy)
 {
-	COPY_BLOCK(copy_3d(pCopy, NULL), cuMemcpy3D_v2, pCopy);
+	struct block block;
+
+	return block_ends(&block, block_begins(&block, copy_3d(pCopy, NULL)) ? TPCK_CALL(cuMemcpy3D_v2, pCopy) : CUDA_SUCCESS);
 }
 
 CUresult tpck_hook_cuMemcpy3D_v2_ptds(const CUDA_MEMCPY3D *pCopy)
 {
-	COPY_BLOCK(copy_3d(pCopy, CU_STREAM_PER_THREAD), cuMemcpy3D_v2_ptds, pCopy);
+	struct block block;
+
+	return block_ends(&block, block_begins(&block, copy_3d(pCopy, CU_STREAM_PER_THREAD)) ? TPCK_CALL(cuMemcpy3D_v2_ptds, pCopy) : CUDA_SUCCESS);
 }
 
 CUresult tpck_hook_cuMemcpy3DAsync_v2(const CUDA_MEMCPY3D *pCopy, CUstream hStream)
 {
-	COPY_BLOCK(copy_3d(pCopy, hStream), cuMemcpy3DAsync_v2, pCopy, hStream);
+	struct block block;
+
+	return block_ends(&block, block_begins(&block, copy_3d(pCopy, hStream)) ? TPCK_CALL(cuMemcpy3DAsync_v2, pCopy, hStream) : CUDA_SUCCESS);
 }
 
 CUresult tpck_hook_cuMemcpy3DAsync_v2_ptsz(const CUDA_MEMCPY3D *pCopy, CUstream hStream)

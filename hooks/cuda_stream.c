@@ -308,75 +308,106 @@ CUresult tpck_hook_cuStreamAddCallback_ptsz(CUstream hStream, CUstreamCallback c
 	return result;
 }
 
-/* Writes are operations like any other; a wait while running forward would wait for a write that is not
- * made. */
-#define MEMORY_OPERATION(waits_, width_, stream_, address_, value_, ...)             \
-	do {                                                               \
-		struct tpck_thread *self = tpck_engine_enter();            \
-		struct tpck_call call = {.stream = stream_};               \
-		CUresult result = CUDA_SUCCESS;                            \
-		if (!self)                                                 \
-			return TPCK_CALL(__VA_ARGS__);                     \
-		tpck_cuda_context_seen();                                  \
-		if (waits_ && tpck_cuda_wait_refused(address_)) {          \
-			tpck_engine_leave(self);                           \
-			return CUDA_ERROR_NOT_SUPPORTED;                   \
-		}                                                          \
-		call.token.op = TPCK_OP_MEMSET;                            \
-		call.token.bytes = width_;                                 \
-		call.content = &(value_);                                  \
-		call.places[0] = address_;                                 \
-		if (tpck_engine_before(self, &call) == TPCK_GO_RUN)        \
-			result = TPCK_CALL(__VA_ARGS__);                   \
-		tpck_engine_after(self, &call);                            \
-		tpck_engine_leave(self);                                   \
-		return result;                                             \
-	} while (0)
+struct memory_operation {
+	struct tpck_thread *self; /* NULL: nothing is followed */
+	struct tpck_call call;
+	CUresult result;          /* where it is not made */
+};
+
+/* Around a real call: whether it is to be made. `value` has `width` bytes. Writes are operations like any other; a wait while running forward would wait
+ * for a write that is not made. */
+static bool memory_begins(struct memory_operation *of, bool waits, size_t width, CUstream stream, CUdeviceptr address, const void *value)
+{
+	of->self = tpck_engine_enter();
+	of->call = (struct tpck_call){.stream = stream};
+	of->result = CUDA_SUCCESS;
+	if (!of->self)
+		return true;
+	tpck_cuda_context_seen();
+	if (waits && tpck_cuda_wait_refused(address)) {
+		tpck_engine_leave(of->self);
+		of->self = NULL;
+		of->result = CUDA_ERROR_NOT_SUPPORTED;
+		return false;
+	}
+	of->call.token.op = TPCK_OP_MEMSET;
+	of->call.token.bytes = width;
+	of->call.content = value;
+	of->call.places[0] = address;
+	return tpck_engine_before(of->self, &of->call) == TPCK_GO_RUN;
+}
+
+static CUresult memory_ends(struct memory_operation *of, CUresult result)
+{
+	if (!of->self)
+		return result;
+	tpck_engine_after(of->self, &of->call);
+	tpck_engine_leave(of->self);
+	return result;
+}
 
 /* As CUDA before 11.7 knows them. */
 CUresult tpck_hook_cuStreamWaitValue32(CUstream stream, CUdeviceptr addr, cuuint32_t value, unsigned int flags)
 {
-	MEMORY_OPERATION(true, 4, stream, addr, value, cuStreamWaitValue32, stream, addr, value, flags);
+	struct memory_operation of;
+
+	return memory_ends(&of, memory_begins(&of, true, 4, stream, addr, &value) ? TPCK_CALL(cuStreamWaitValue32, stream, addr, value, flags) : of.result);
 }
 
 CUresult tpck_hook_cuStreamWaitValue32_ptsz(CUstream stream, CUdeviceptr addr, cuuint32_t value, unsigned int flags)
 {
-	MEMORY_OPERATION(true, 4, tpck_per_thread(stream), addr, value, cuStreamWaitValue32_ptsz, stream, addr, value, flags);
+	struct memory_operation of;
+
+	return memory_ends(&of, memory_begins(&of, true, 4, tpck_per_thread(stream), addr, &value) ? TPCK_CALL(cuStreamWaitValue32_ptsz, stream, addr, value, flags) : of.result);
 }
 
 CUresult tpck_hook_cuStreamWaitValue64(CUstream stream, CUdeviceptr addr, cuuint64_t value, unsigned int flags)
 {
-	MEMORY_OPERATION(true, 8, stream, addr, value, cuStreamWaitValue64, stream, addr, value, flags);
+	struct memory_operation of;
+
+	return memory_ends(&of, memory_begins(&of, true, 8, stream, addr, &value) ? TPCK_CALL(cuStreamWaitValue64, stream, addr, value, flags) : of.result);
 }
 
 CUresult tpck_hook_cuStreamWaitValue64_ptsz(CUstream stream, CUdeviceptr addr, cuuint64_t value, unsigned int flags)
 {
-	MEMORY_OPERATION(true, 8, tpck_per_thread(stream), addr, value, cuStreamWaitValue64_ptsz, stream, addr, value, flags);
+	struct memory_operation of;
+
+	return memory_ends(&of, memory_begins(&of, true, 8, tpck_per_thread(stream), addr, &value) ? TPCK_CALL(cuStreamWaitValue64_ptsz, stream, addr, value, flags) : of.result);
 }
 
 CUresult tpck_hook_cuStreamWriteValue32(CUstream stream, CUdeviceptr addr, cuuint32_t value, unsigned int flags)
 {
-	MEMORY_OPERATION(false, 4, stream, addr, value, cuStreamWriteValue32, stream, addr, value, flags);
+	struct memory_operation of;
+
+	return memory_ends(&of, memory_begins(&of, false, 4, stream, addr, &value) ? TPCK_CALL(cuStreamWriteValue32, stream, addr, value, flags) : of.result);
 }
 
 CUresult tpck_hook_cuStreamWriteValue32_ptsz(CUstream stream, CUdeviceptr addr, cuuint32_t value, unsigned int flags)
 {
-	MEMORY_OPERATION(false, 4, tpck_per_thread(stream), addr, value, cuStreamWriteValue32_ptsz, stream, addr, value, flags);
+	struct memory_operation of;
+
+	return memory_ends(&of, memory_begins(&of, false, 4, tpck_per_thread(stream), addr, &value) ? TPCK_CALL(cuStreamWriteValue32_ptsz, stream, addr, value, flags) : of.result);
 }
 
 CUresult tpck_hook_cuStreamWriteValue64(CUstream stream, CUdeviceptr addr, cuuint64_t value, unsigned int flags)
 {
-	MEMORY_OPERATION(false, 8, stream, addr, value, cuStreamWriteValue64, stream, addr, value, flags);
+	struct memory_operation of;
+
+	return memory_ends(&of, memory_begins(&of, false, 8, stream, addr, &value) ? TPCK_CALL(cuStreamWriteValue64, stream, addr, value, flags) : of.result);
 }
 
 CUresult tpck_hook_cuStreamWriteValue64_ptsz(CUstream stream, CUdeviceptr addr, cuuint64_t value, unsigned int flags)
 {
-	MEMORY_OPERATION(false, 8, tpck_per_thread(stream), addr, value, cuStreamWriteValue64_ptsz, stream, addr, value, flags);
+	struct memory_operation of;
+
+	return memory_ends(&of, memory_begins(&of, false, 8, tpck_per_thread(stream), addr, &value) ? TPCK_CALL(cuStreamWriteValue64_ptsz, stream, addr, value, flags) : of.result);
 }
 
 CUresult tpck_hook_cuStreamWaitValue32_v2(CUstream stream, CUdeviceptr addr, cuuint32_t value, unsigned int flags)
 {
-	MEMORY_OPERATION(true, 4, stream, addr, value, cuStreamWaitValue32_v2, stream, addr, value, flags);
+	struct memory_operation of;
+
+	return memory_ends(&of, memory_begins(&of, true, 4, stream, addr, &value) ? TPCK_CALL(cuStreamWaitValue32_v2, stream, addr, value, flags) : of.result);
 }
 
 CUresult tpck_hook_cuStreamWaitValue32_v2_ptsz(CUstream stream, CUdeviceptr addr, cuuint32_t value, unsigned int flags)
@@ -386,7 +417,9 @@ CUresult tpck_hook_cuStreamWaitValue32_v2_ptsz(CUstream stream, CUdeviceptr addr
 
 CUresult tpck_hook_cuStreamWaitValue64_v2(CUstream stream, CUdeviceptr addr, cuuint64_t value, unsigned int flags)
 {
-	MEMORY_OPERATION(true, 8, stream, addr, value, cuStreamWaitValue64_v2, stream, addr, value, flags);
+	struct memory_operation of;
+
+	return memory_ends(&of, memory_begins(&of, true, 8, stream, addr, &value) ? TPCK_CALL(cuStreamWaitValue64_v2, stream, addr, value, flags) : of.result);
 }
 
 CUresult tpck_hook_cuStreamWaitValue64_v2_ptsz(CUstream stream, CUdeviceptr addr, cuuint64_t value, unsigned int flags)
@@ -396,7 +429,9 @@ CUresult tpck_hook_cuStreamWaitValue64_v2_ptsz(CUstream stream, CUdeviceptr addr
 
 CUresult tpck_hook_cuStreamWriteValue32_v2(CUstream stream, CUdeviceptr addr, cuuint32_t value, unsigned int flags)
 {
-	MEMORY_OPERATION(false, 4, stream, addr, value, cuStreamWriteValue32_v2, stream, addr, value, flags);
+	struct memory_operation of;
+
+	return memory_ends(&of, memory_begins(&of, false, 4, stream, addr, &value) ? TPCK_CALL(cuStreamWriteValue32_v2, stream, addr, value, flags) : of.result);
 }
 
 CUresult tpck_hook_cuStreamWriteValue32_v2_ptsz(CUstream stream, CUdeviceptr addr, cuuint32_t value, unsigned int flags)
@@ -406,7 +441,9 @@ CUresult tpck_hook_cuStreamWriteValue32_v2_ptsz(CUstream stream, CUdeviceptr add
 
 CUresult tpck_hook_cuStreamWriteValue64_v2(CUstream stream, CUdeviceptr addr, cuuint64_t value, unsigned int flags)
 {
-	MEMORY_OPERATION(false, 8, stream, addr, value, cuStreamWriteValue64_v2, stream, addr, value, flags);
+	struct memory_operation of;
+
+	return memory_ends(&of, memory_begins(&of, false, 8, stream, addr, &value) ? TPCK_CALL(cuStreamWriteValue64_v2, stream, addr, value, flags) : of.result);
 }
 
 CUresult tpck_hook_cuStreamWriteValue64_v2_ptsz(CUstream stream, CUdeviceptr addr, cuuint64_t value, unsigned int flags)

@@ -22,78 +22,146 @@
 #include "runtime/follow/follow.h"
 #include "shim/driver.h"
 
-/* The shape of every hook here: the call on the path as it is, or on what stands for it while running forward or pending. `call`
- * uses the variable `at`, and `follows`: whether it goes where a symbolic link leads. */
-#define AT_PLACE(folder, path, follow, changes, call)                                           \
-	do {                                                                                    \
-		bool there = tpck_readable_path(path);                                          \
-		struct tpck_thread *self = there ? tpck_engine_enter() : NULL;                  \
-		char buffer[TPCK_FOLLOW_PLACE];                                                  \
-		bool follows;                                                                   \
-		const char *at;                                                                 \
-		long result;                                                                    \
-		int tries = 0;                                                                  \
-		do {                                                                            \
-			at = !there ? (path)                                                    \
-			     : self ? tpck_follow_place(folder, path, follow, changes, buffer)  \
-				    : tpck_files_place(folder, path, follow, changes, buffer);  \
-			follows = (follow) || at != (path);                                     \
-			result = at || !there ? (call) : -1;                                    \
-		} while (at == buffer && result < 0 && tpck_files_again(tries++));              \
-		(void)follows;                                                                  \
-		if (result < 0 && there && tpck_files_owes())                                   \
-			tpck_files_through(folder, path, TPCK_THROUGH_PATH);                                \
-		if (self)                                                                       \
-			tpck_engine_leave(self);                                                \
-		return (int)result;                                                             \
-	} while (0)
+/* A call on a path as it is, or on what stands for it while running forward or pending. */
+struct place {
+	int folder;
+	const char *path;
+	bool follow, changes;
+	bool readable;
+	struct tpck_thread *self;
+	int tries;
+	const char *at;  /* what the call is made on */
+	bool follows;    /* it goes where a symbolic link leads */
+	long result;     /* the caller's to set, between place_next() and the next one */
+	char buffer[TPCK_FOLLOW_PLACE];
+};
+
+static void place_begins(struct place *place, int folder, const char *path, bool follow, bool changes)
+{
+	place->folder = folder;
+	place->path = path;
+	place->follow = follow;
+	place->changes = changes;
+	place->readable = tpck_readable_path(path);
+	place->self = place->readable ? tpck_engine_enter() : NULL;
+	place->tries = -1;
+}
+
+/* Whether the call is to be made, once more or for the first time. */
+static bool place_next(struct place *place)
+{
+	if (place->tries++ >= 0 && !(place->at == place->buffer && place->result < 0 && tpck_files_again(place->tries - 1)))
+		return false;
+	if (!place->readable)
+		place->at = place->path;
+	else if (place->self)
+		place->at = tpck_follow_place(place->folder, place->path, place->follow, place->changes, place->buffer);
+	else
+		place->at = tpck_files_place(place->folder, place->path, place->follow, place->changes, place->buffer);
+	place->follows = place->follow || place->at != place->path;
+	place->result = -1;
+	return place->at || !place->readable;
+}
+
+static int place_ends(struct place *place)
+{
+	if (place->result < 0 && place->readable && tpck_files_owes())
+		tpck_files_through(place->folder, place->path, TPCK_THROUGH_PATH);
+	if (place->self)
+		tpck_engine_leave(place->self);
+	return (int)place->result;
+}
 
 TPCK_EXPORT ssize_t listxattr(const char *path, char *list, size_t size)
 {
-	AT_PLACE(AT_FDCWD, path, true, false, syscall(SYS_listxattr, at, list, size));
+	struct place place;
+
+	place_begins(&place, AT_FDCWD, path, true, false);
+	while (place_next(&place))
+		place.result = syscall(SYS_listxattr, place.at, list, size);
+	return place_ends(&place);
 }
 
 TPCK_EXPORT ssize_t llistxattr(const char *path, char *list, size_t size)
 {
-	AT_PLACE(AT_FDCWD, path, false, false, syscall(follows ? SYS_listxattr : SYS_llistxattr, at, list, size));
+	struct place place;
+
+	place_begins(&place, AT_FDCWD, path, false, false);
+	while (place_next(&place))
+		place.result = syscall(place.follows ? SYS_listxattr : SYS_llistxattr, place.at, list, size);
+	return place_ends(&place);
 }
 
 TPCK_EXPORT ssize_t getxattr(const char *path, const char *name, void *value, size_t size)
 {
-	AT_PLACE(AT_FDCWD, path, true, false, syscall(SYS_getxattr, at, name, value, size));
+	struct place place;
+
+	place_begins(&place, AT_FDCWD, path, true, false);
+	while (place_next(&place))
+		place.result = syscall(SYS_getxattr, place.at, name, value, size);
+	return place_ends(&place);
 }
 
 TPCK_EXPORT ssize_t lgetxattr(const char *path, const char *name, void *value, size_t size)
 {
-	AT_PLACE(AT_FDCWD, path, false, false, syscall(follows ? SYS_getxattr : SYS_lgetxattr, at, name, value, size));
+	struct place place;
+
+	place_begins(&place, AT_FDCWD, path, false, false);
+	while (place_next(&place))
+		place.result = syscall(place.follows ? SYS_getxattr : SYS_lgetxattr, place.at, name, value, size);
+	return place_ends(&place);
 }
 
 TPCK_EXPORT int setxattr(const char *path, const char *name, const void *value, size_t size, int flags)
 {
-	AT_PLACE(AT_FDCWD, path, true, true, syscall(SYS_setxattr, at, name, value, size, flags));
+	struct place place;
+
+	place_begins(&place, AT_FDCWD, path, true, true);
+	while (place_next(&place))
+		place.result = syscall(SYS_setxattr, place.at, name, value, size, flags);
+	return place_ends(&place);
 }
 
 TPCK_EXPORT int lsetxattr(const char *path, const char *name, const void *value, size_t size, int flags)
 {
-	AT_PLACE(AT_FDCWD, path, false, true, syscall(follows ? SYS_setxattr : SYS_lsetxattr, at, name, value, size, flags));
+	struct place place;
+
+	place_begins(&place, AT_FDCWD, path, false, true);
+	while (place_next(&place))
+		place.result = syscall(place.follows ? SYS_setxattr : SYS_lsetxattr, place.at, name, value, size, flags);
+	return place_ends(&place);
 }
 
 TPCK_EXPORT int removexattr(const char *path, const char *name)
 {
-	AT_PLACE(AT_FDCWD, path, true, true, syscall(SYS_removexattr, at, name));
+	struct place place;
+
+	place_begins(&place, AT_FDCWD, path, true, true);
+	while (place_next(&place))
+		place.result = syscall(SYS_removexattr, place.at, name);
+	return place_ends(&place);
 }
 
 TPCK_EXPORT int lremovexattr(const char *path, const char *name)
 {
-	AT_PLACE(AT_FDCWD, path, false, true, syscall(follows ? SYS_removexattr : SYS_lremovexattr, at, name));
+	struct place place;
+
+	place_begins(&place, AT_FDCWD, path, false, true);
+	while (place_next(&place))
+		place.result = syscall(place.follows ? SYS_removexattr : SYS_lremovexattr, place.at, name);
+	return place_ends(&place);
 }
 
 TPCK_EXPORT int fchownat(int folder, const char *path, uid_t owner, gid_t group, int flags)
 {
+	struct place place;
+
 	if (flags & AT_EMPTY_PATH)
 		return (int)syscall(SYS_fchownat, folder, path, owner, group, flags);
-	AT_PLACE(folder, path, !(flags & AT_SYMLINK_NOFOLLOW), true,
-		 syscall(SYS_fchownat, folder, at, owner, group, follows ? 0 : AT_SYMLINK_NOFOLLOW));
+	place_begins(&place, folder, path, !(flags & AT_SYMLINK_NOFOLLOW), true);
+	while (place_next(&place))
+		place.result = syscall(SYS_fchownat, folder, place.at, owner, group, place.follows ? 0 : AT_SYMLINK_NOFOLLOW);
+	return place_ends(&place);
 }
 
 TPCK_EXPORT int chown(const char *path, uid_t owner, gid_t group)

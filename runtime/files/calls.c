@@ -44,33 +44,51 @@ static void end_change(struct tpck_view *view, const struct tpck_pending *pendin
 	errno = saved;
 }
 
-/* What is at the path; where it is pending, `call` is made on its bytes. They may be published just then: ENOENT of
- * such a path is looked at again. */
-#define ON_BYTES(folder, path, follow, changes, call)                                            \
-	do {                                                                                     \
-		struct tpck_pending pending;                                                     \
-		for (int tries = 0; !tpck_files_idle() && tries < TRIES; tries++) {              \
-			enum tpck_seen seen = tpck_files_look(folder, path, follow, &pending);   \
-			long result;                                                             \
-			if (seen == TPCK_SEEN_REAL)                                              \
-				break;                                                           \
-			if (seen == TPCK_SEEN_REMOVED) {                                         \
-				errno = ENOENT;                                                  \
-				return -1;                                                       \
-			}                                                                        \
-			if (!(changes)) {                                                        \
-				result = (call);                                                 \
-			} else {                                                                 \
-				struct tpck_view *locked = begin_change(&pending);               \
-				result = locked ? (call) : -1;                                   \
-				end_change(locked, &pending);                                    \
-			}                                                                        \
-			if (!result || errno != ENOENT)                                          \
-				return (int)result;                                              \
-			if (tries)                                                               \
-				tpck_files_breathe();                                             \
-		}                                                                                \
-	} while (0)
+/* A call that is made on the bytes of what is pending at a path. They may be published just then: ENOENT of such a path is looked at again. */
+struct bytes {
+	struct tpck_pending pending; /* where they are */
+	struct tpck_view *locked;
+	bool changes;
+	bool done;                   /* the answer is there */
+	int tries;
+	long result;                 /* the caller's to set, between bytes_next() and the next one */
+};
+
+static void bytes_begin(struct bytes *of, bool changes)
+{
+	of->changes = changes;
+	of->done = false;
+	of->tries = -1;
+}
+
+/* Whether the call is to be made. Once it is not, either `done`, or nothing is pending there. */
+static bool bytes_next(struct bytes *of, int folder, const char *path, bool follow)
+{
+	enum tpck_seen seen;
+
+	do {
+		if (of->tries >= 0) {
+			if (of->changes)
+				end_change(of->locked, &of->pending);
+			of->done = !of->result || errno != ENOENT;
+			if (!of->done && of->tries)
+				tpck_files_breathe();
+		}
+		if (of->done || tpck_files_idle() || ++of->tries == TRIES)
+			return false;
+		seen = tpck_files_look(folder, path, follow, &of->pending);
+		if (seen == TPCK_SEEN_REAL)
+			return false;
+		of->result = -1;
+		if (seen == TPCK_SEEN_REMOVED) {
+			errno = ENOENT;
+			of->done = true;
+			return false;
+		}
+		of->locked = of->changes ? begin_change(&of->pending) : NULL;
+	} while (of->changes && !of->locked);
+	return true;
+}
 
 /* What is no link, and not pending by its own name, costs one call as ever. False: more is to be looked at. */
 static TPCK_FILES_SLOW bool stat_plainly(int folder, const char *path, struct stat *found, int flags, int *result)
@@ -86,12 +104,17 @@ static TPCK_FILES_SLOW bool stat_plainly(int folder, const char *path, struct st
 
 static TPCK_FILES_SLOW int seen_stat(int folder, const char *path, struct stat *found, int flags)
 {
+	struct bytes of;
 	int plain;
 
 	tpck_files_stays(folder, path, !(flags & AT_SYMLINK_NOFOLLOW));
 	if (!tpck_files_idle() && stat_plainly(folder, path, found, flags, &plain))
 		return plain;
-	ON_BYTES(folder, path, !(flags & AT_SYMLINK_NOFOLLOW), false, tpck_sys_fstatat(AT_FDCWD, pending.path, found, 0));
+	bytes_begin(&of, false);
+	while (bytes_next(&of, folder, path, !(flags & AT_SYMLINK_NOFOLLOW)))
+		of.result = tpck_sys_fstatat(AT_FDCWD, of.pending.path, found, 0);
+	if (of.done)
+		return (int)of.result;
 	return tpck_sys_fstatat(folder, path, found, flags);
 }
 
@@ -102,8 +125,14 @@ int tpck_files_stat(int folder, const char *path, struct stat *found, int flags)
 
 static TPCK_FILES_SLOW int seen_statx(int folder, const char *path, int flags, unsigned mask, struct statx *found)
 {
+	struct bytes of;
+
 	tpck_files_stays(folder, path, !(flags & AT_SYMLINK_NOFOLLOW));
-	ON_BYTES(folder, path, !(flags & AT_SYMLINK_NOFOLLOW), false, tpck_sys_statx(AT_FDCWD, pending.path, flags, mask, found));
+	bytes_begin(&of, false);
+	while (bytes_next(&of, folder, path, !(flags & AT_SYMLINK_NOFOLLOW)))
+		of.result = tpck_sys_statx(AT_FDCWD, of.pending.path, flags, mask, found);
+	if (of.done)
+		return (int)of.result;
 	return tpck_sys_statx(folder, path, flags, mask, found);
 }
 
@@ -120,7 +149,13 @@ static int real_access(int folder, const char *path, int mode, int flags)
 
 static TPCK_FILES_SLOW int seen_access(int folder, const char *path, int mode, int flags)
 {
-	ON_BYTES(folder, path, !(flags & AT_SYMLINK_NOFOLLOW), false, tpck_sys_faccessat(AT_FDCWD, pending.path, mode));
+	struct bytes of;
+
+	bytes_begin(&of, false);
+	while (bytes_next(&of, folder, path, !(flags & AT_SYMLINK_NOFOLLOW)))
+		of.result = tpck_sys_faccessat(AT_FDCWD, of.pending.path, mode);
+	if (of.done)
+		return (int)of.result;
 	return real_access(folder, path, mode, flags);
 }
 
@@ -131,7 +166,13 @@ int tpck_files_access(int folder, const char *path, int mode, int flags)
 
 static TPCK_FILES_SLOW int seen_truncate(const char *path, off_t bytes)
 {
-	ON_BYTES(AT_FDCWD, path, true, true, tpck_sys_truncate(pending.path, bytes));
+	struct bytes of;
+
+	bytes_begin(&of, true);
+	while (bytes_next(&of, AT_FDCWD, path, true))
+		of.result = tpck_sys_truncate(of.pending.path, bytes);
+	if (of.done)
+		return (int)of.result;
 	return tpck_sys_truncate(path, bytes);
 }
 
@@ -149,6 +190,7 @@ static TPCK_FILES_SLOW bool is_pending(int folder, const char *path, bool follow
 
 static TPCK_FILES_SLOW int seen_chmod(int folder, const char *path, mode_t mode)
 {
+	struct bytes of;
 	int saved = errno;
 
 	/* A program: whoever executes it asks the kernel for its path. */
@@ -156,7 +198,11 @@ static TPCK_FILES_SLOW int seen_chmod(int folder, const char *path, mode_t mode)
 		(void)tpck_files_settle_at(folder, path);
 		errno = saved;
 	}
-	ON_BYTES(folder, path, true, true, tpck_sys_fchmodat(AT_FDCWD, pending.path, mode));
+	bytes_begin(&of, true);
+	while (bytes_next(&of, folder, path, true))
+		of.result = tpck_sys_fchmodat(AT_FDCWD, of.pending.path, mode);
+	if (of.done)
+		return (int)of.result;
 	return tpck_sys_fchmodat(folder, path, mode);
 }
 
@@ -167,7 +213,13 @@ int tpck_files_chmod(int folder, const char *path, mode_t mode)
 
 static TPCK_FILES_SLOW int seen_times(int folder, const char *path, const struct timespec times[2], int flags)
 {
-	ON_BYTES(folder, path, !(flags & AT_SYMLINK_NOFOLLOW), true, tpck_sys_utimensat(AT_FDCWD, pending.path, times, 0));
+	struct bytes of;
+
+	bytes_begin(&of, true);
+	while (bytes_next(&of, folder, path, !(flags & AT_SYMLINK_NOFOLLOW)))
+		of.result = tpck_sys_utimensat(AT_FDCWD, of.pending.path, times, 0);
+	if (of.done)
+		return (int)of.result;
 	return tpck_sys_utimensat(folder, path, times, flags);
 }
 
