@@ -23,7 +23,8 @@ libjson-c-dev zlib1g-dev libncurses-dev xz-utils strace fio shellcheck procps ut
 libtcmalloc-minimal4 btrfs-progs libslurm-dev slurmctld slurmd slurm-client munge libucx-dev libsodium-dev libisal-dev iproute2
 libopenmpi-dev openmpi-bin bindfs fuse3 iperf3 valgrind"
 
-# For `make fuzz` alone.
+# For `make check` alone, and for `make fuzz`.
+lint_packages="clang-format"
 fuzz_packages="clang libclang-rt-dev"
 more_packages=
 
@@ -324,6 +325,7 @@ demo-torch)
 	srcdir=$top builddir=$dir exec python3 -B "$top/tests/torch/demo.py"
 	;;
 check)
+	more_packages=$lint_packages
 	build "${2:-}"
 	exec make -k -j"$jobs" check-without-frameworks
 	;;

@@ -73,7 +73,7 @@ static __attribute__((noinline)) uint64_t numbers_digest(const struct tpck_funct
 
 /* Every member is written, and nothing is written twice: this is in the way of every launch. */
 static inline __attribute__((always_inline)) void kernel_call(struct tpck_call *call, CUfunction function, unsigned gx, unsigned gy, unsigned gz,
-			       unsigned bx, unsigned by, unsigned bz, unsigned shared, CUstream stream, void **params, void **extra)
+							      unsigned bx, unsigned by, unsigned bz, unsigned shared, CUstream stream, void **params, void **extra)
 {
 	static const struct tpck_function nothing;
 	struct tpck_function *found = tpck_functions_find(function);

@@ -105,7 +105,7 @@ static void ask_name(void *context, const char *name)
 static bool vendors(const char *path)
 {
 	static const char *const vendor[] = {"libcudart", "libcublas", "libcudnn",  "libcufft",  "libcusolver",
-					    "libcusparse", "libcurand", "libnccl", "libnvrtc", "libnvjitlink"};
+					     "libcusparse", "libcurand", "libnccl", "libnvrtc", "libnvjitlink"};
 	const char *slash = path ? strrchr(path, '/') : NULL;
 
 	for (size_t i = 0; slash && i < sizeof vendor / sizeof *vendor; i++)

@@ -198,7 +198,7 @@ static __attribute__((noinline)) const char *around(const char *path, char *buff
 	at = around(path, buffer);                                                             \
 	result = (int)told(at ? real(at, found) : -1, path);                                   \
 	return !tpck_engine_clocks() ? result                                                  \
-		: tpck_machine_say(tpck_machine_key(name, path), __builtin_return_address(0), result, found, sizeof *found)
+				     : tpck_machine_say(tpck_machine_key(name, path), __builtin_return_address(0), result, found, sizeof *found)
 
 static long told(long result, const char *path)
 {
@@ -232,7 +232,7 @@ TPCK_EXPORT long pathconf(const char *path, int name)
 		real = (int (*)(int, __typeof__(found)))tpck_real_dlsym(RTLD_NEXT, name);      \
 	result = at ? at_path(at, found) : real(fd, found);                                    \
 	return !tpck_engine_clocks() ? result                                                  \
-		: tpck_machine_say(tpck_machine_key(name, ""), __builtin_return_address(0), result, found, sizeof *found)
+				     : tpck_machine_say(tpck_machine_key(name, ""), __builtin_return_address(0), result, found, sizeof *found)
 
 TPCK_EXPORT int statvfs(const char *restrict path, struct statvfs *restrict found)
 {

@@ -323,7 +323,7 @@ static FILE *stream_open(const char *path, const char *mode, const void *caller,
 #define REAL(name, type)                                              \
 	static type real;                                             \
 	if (!real)                                                    \
-		real = (type)tpck_real_dlsym(RTLD_NEXT, name)
+	real = (type)tpck_real_dlsym(RTLD_NEXT, name)
 
 typedef FILE *(*fopen_type)(const char *, const char *);
 typedef FILE *(*freopen_type)(const char *, const char *, FILE *);

@@ -18,7 +18,7 @@
 #define REAL(name)                                      \
 	static __typeof__(&name) real;                  \
 	if (__builtin_expect(!real, 0))                 \
-		real = (__typeof__(&name))tpck_real_dlsym(RTLD_NEXT, #name)
+	real = (__typeof__(&name))tpck_real_dlsym(RTLD_NEXT, #name)
 
 int tpck_hooks_connect(int fd, const struct sockaddr *address, socklen_t bytes, const void *caller, int (*real)(int, const struct sockaddr *, socklen_t))
 {

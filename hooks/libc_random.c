@@ -196,7 +196,7 @@ static int stream_getc(FILE *stream, fread_type read_stream, int (*real)(FILE *)
 #define REAL(name, type)                                              \
 	static __typeof__(type) real;                                 \
 	if (__builtin_expect(!real, 0))                               \
-		real = (type)tpck_real_dlsym(RTLD_NEXT, name)
+	real = (type)tpck_real_dlsym(RTLD_NEXT, name)
 
 TPCK_EXPORT size_t fread(void *restrict buffer, size_t size, size_t count, FILE *restrict stream)
 {

@@ -27,7 +27,7 @@
 #define REAL(name) \
 	static __typeof__(&name) real; \
 	if (__builtin_expect(!real, 0)) \
-		real = (__typeof__(&name))tpck_real_dlsym(RTLD_NEXT, #name)
+	real = (__typeof__(&name))tpck_real_dlsym(RTLD_NEXT, #name)
 
 static void got_list(int fd, const struct iovec *list, size_t count, ssize_t got)
 {

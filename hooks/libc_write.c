@@ -24,7 +24,7 @@
 #define REAL(name)                                               \
 	static __typeof__(&name) real;                           \
 	if (__builtin_expect(!real, 0))                          \
-		real = (__typeof__(&name))tpck_real_dlsym(RTLD_NEXT, #name)
+	real = (__typeof__(&name))tpck_real_dlsym(RTLD_NEXT, #name)
 
 TPCK_EXPORT ssize_t write(int fd, const void *buffer, size_t bytes)
 {

@@ -484,10 +484,10 @@ static void signals(struct tpck_thread *self)
 
 TPCK_NCCL_PASS(ncclGroupSimulateEnd, (ncclSimInfo_t *simInfo), tpck_nccl_grouped(self), simInfo)
 TPCK_NCCL_PASS(ncclPutSignal,
-     (const void *localbuff, size_t count, ncclDataType_t datatype, int peer, ncclWindow_t peerWin, size_t peerWinOffset,
-      int sigIdx, int ctx, unsigned int flags, ncclComm_t comm, cudaStream_t stream),
-     signals(self), localbuff, count, datatype, peer, peerWin, peerWinOffset, sigIdx, ctx, flags, TPCK_NCCL_HANDLE(comm), stream)
+	       (const void *localbuff, size_t count, ncclDataType_t datatype, int peer, ncclWindow_t peerWin, size_t peerWinOffset,
+		int sigIdx, int ctx, unsigned int flags, ncclComm_t comm, cudaStream_t stream),
+	       signals(self), localbuff, count, datatype, peer, peerWin, peerWinOffset, sigIdx, ctx, flags, TPCK_NCCL_HANDLE(comm), stream)
 TPCK_NCCL_PASS(ncclSignal, (int peer, int sigIdx, int ctx, unsigned int flags, ncclComm_t comm, cudaStream_t stream), signals(self),
-     peer, sigIdx, ctx, flags, TPCK_NCCL_HANDLE(comm), stream)
+	       peer, sigIdx, ctx, flags, TPCK_NCCL_HANDLE(comm), stream)
 TPCK_NCCL_PASS(ncclWaitSignal, (int nDesc, ncclWaitSignalDesc_t *signalDescs, ncclComm_t comm, cudaStream_t stream), signals(self),
-     nDesc, signalDescs, TPCK_NCCL_HANDLE(comm), stream)
+	       nDesc, signalDescs, TPCK_NCCL_HANDLE(comm), stream)

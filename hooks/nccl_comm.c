@@ -117,9 +117,9 @@ static void asks(struct tpck_thread *self, ncclComm_t comm, const char *why)
 #define H TPCK_NCCL_HANDLE
 TPCK_NCCL_PASS(ncclCommGetUniqueId, (ncclComm_t comm, ncclUniqueId *uniqueId), awaits(self, comm), H(comm), uniqueId)
 TPCK_NCCL_PASS(ncclCommRevoke, (ncclComm_t comm, int revokeFlags),
-     asks(self, comm, "the program takes a communicator back (ncclCommRevoke)"), H(comm), revokeFlags)
+	       asks(self, comm, "the program takes a communicator back (ncclCommRevoke)"), H(comm), revokeFlags)
 TPCK_NCCL_PASS(ncclCommSuspend, (ncclComm_t comm, int flags),
-     asks(self, comm, "the program suspends a communicator (ncclCommSuspend)"), H(comm), flags)
+	       asks(self, comm, "the program suspends a communicator (ncclCommSuspend)"), H(comm), flags)
 TPCK_NCCL_PASS(ncclCommResume, (ncclComm_t comm), awaits(self, comm), H(comm))
 /* What ncclMemAlloc() gives is the driver's, at an address of its choice, and the program keeps its tensors there. */
 TPCK_NCCL_PASS(ncclMemAlloc, (void **ptr, size_t size), refuse(self, "the program takes memory from NCCL (ncclMemAlloc)"), ptr, size)
@@ -127,11 +127,11 @@ TPCK_NCCL_PASS(ncclMemFree, (void *ptr), (void)0, ptr)
 
 /* Kernels of the program's that use it exchange data behind everybody's back. */
 TPCK_NCCL_PASS(ncclDevCommCreate, (ncclComm_t comm, const ncclDevCommRequirements_t *reqs, ncclDevComm_t *outDevComm),
-     asks(self, comm, "the program's kernels use a communicator (ncclDevCommCreate)"), H(comm), reqs, outDevComm)
+	       asks(self, comm, "the program's kernels use a communicator (ncclDevCommCreate)"), H(comm), reqs, outDevComm)
 TPCK_NCCL_PASS(ncclDevCommDestroy, (ncclComm_t comm, const ncclDevComm_t *devComm), awaits(self, comm), H(comm), devComm)
 TPCK_NCCL_PASS(ncclGinBarrierCreateRequirement,
-     (ncclComm_t comm, ncclTeam_t team, int nBarriers, ncclGinBarrierHandle_t *outHandle, ncclDevResourceRequirements_t *outReq),
-     asks(self, comm, "the program's kernels use a communicator (ncclDevCommCreate)"), H(comm), team, nBarriers, outHandle, outReq)
+	       (ncclComm_t comm, ncclTeam_t team, int nBarriers, ncclGinBarrierHandle_t *outHandle, ncclDevResourceRequirements_t *outReq),
+	       asks(self, comm, "the program's kernels use a communicator (ncclDevCommCreate)"), H(comm), team, nBarriers, outHandle, outReq)
 
 /* ---- what is known of one that has not been made --------------------------------------------------------------- */
 
@@ -443,7 +443,7 @@ static ncclResult_t ncclRedOpCreatePreMulSum_either(bool profiling, ncclRedOp_t 
 	return result;
 }
 EITHER(ncclResult_t, ncclRedOpCreatePreMulSum,
-       (ncclRedOp_t *op, void *scalar, ncclDataType_t datatype, ncclScalarResidence_t residence, ncclComm_t comm), op, scalar, datatype, residence,
+	   (ncclRedOp_t *op, void *scalar, ncclDataType_t datatype, ncclScalarResidence_t residence, ncclComm_t comm), op, scalar, datatype, residence,
        comm)
 
 static ncclResult_t ncclRedOpDestroy_either(bool profiling, ncclRedOp_t op, ncclComm_t comm)

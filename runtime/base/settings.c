@@ -137,7 +137,7 @@ static TPCK_AT_START int parse_choice(const char *text, const char *choices, cha
 }
 
 TPCK_AT_START int tpck_settings_parse(const struct tpck_setting_row *row, const char *text,
-			struct tpck_settings *settings)
+				      struct tpck_settings *settings)
 {
 	void *field = (char *)settings + row->offset;
 	const char *rest;

@@ -164,7 +164,7 @@ TPCK_AT_START void tpck_settings_state_of(const char *state, const char *home, u
 }
 
 TPCK_AT_START bool tpck_settings_tier(const struct tpck_settings *settings, unsigned index, char kind[TPCK_TIER_KIND], char *path,
-			size_t size)
+				      size_t size)
 {
 	struct tpck_text text = tpck_text_in(path, size), named = tpck_text_in(kind, TPCK_TIER_KIND);
 	const char *tier = settings->dir;

@@ -51,8 +51,8 @@ void tpck_fence_put(struct tpck_stream *stream, tpck_stream_handle handle);
 static inline void tpck_fence(struct tpck_stream *stream, tpck_stream_handle handle)
 {
 	if (__builtin_expect(atomic_load_explicit(&stream->fence, memory_order_relaxed) !=
-				     atomic_load_explicit(&tpck_fences.early, memory_order_acquire) ||
-			     atomic_load_explicit(&stream->fence_all, memory_order_relaxed) !=
+					     atomic_load_explicit(&tpck_fences.early, memory_order_acquire) ||
+				     atomic_load_explicit(&stream->fence_all, memory_order_relaxed) !=
 				     atomic_load_explicit(&tpck_fences.all, memory_order_acquire), 0))
 		tpck_fence_put(stream, handle);
 }

@@ -443,7 +443,7 @@ static void keep_version(const char *absolute, uint64_t digest, bool gone)
 		      found.st_mtim.tv_nsec != first->mtime_ns))
 		return;
 	tpck_follow_version_name(kept, sizeof kept, digest, (uint64_t)found.st_size, found.st_mtim.tv_sec,
-				found.st_mtim.tv_nsec);
+				 found.st_mtim.tv_nsec);
 	list_version(absolute, found.st_size, &found.st_mtim);
 	folder = open_kept_folder();
 	if (tpck_sys_faccessat(folder, name_in(kept), F_OK) &&

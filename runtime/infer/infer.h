@@ -28,66 +28,66 @@
 #include <stdint.h>
 
 enum {
-    TPCK_INFER_HISTORY = 1 << 17,   /**< operations that the pattern witness looks back on while it learns */
-    TPCK_INFER_FUNCTIONS = 1 << 14, /**< functions told apart; those beyond are taken for ordinary kernels */
+	TPCK_INFER_HISTORY = 1 << 17,   /**< operations that the pattern witness looks back on while it learns */
+	TPCK_INFER_FUNCTIONS = 1 << 14, /**< functions told apart; those beyond are taken for ordinary kernels */
 };
 
 enum tpck_op {
-    TPCK_OP_KERNEL,
-    TPCK_OP_H2D,
-    TPCK_OP_D2H,
-    TPCK_OP_D2D,
-    TPCK_OP_MEMSET,
-    TPCK_OP_GRAPH,
-    TPCK_OP_COLLECTIVE,
+	TPCK_OP_KERNEL,
+	TPCK_OP_H2D,
+	TPCK_OP_D2H,
+	TPCK_OP_D2D,
+	TPCK_OP_MEMSET,
+	TPCK_OP_GRAPH,
+	TPCK_OP_COLLECTIVE,
 };
 
 /** One device operation as the application enqueued it. */
 struct tpck_token {
-    uint64_t func;        /**< identity of the function or graph, stable in the process; 0 for copies and sets */
-    const char *name;     /**< may be NULL; valid as long as the engine */
-    void **memo;          /**< NULL, or where an engine keeps what it knows of func: NULL at first, of one engine and func */
-    uint32_t grid[3];     /**< of a graph: the number of its nodes in grid[0], 0 if unknown */
-    uint32_t block[3];
-    uint32_t smem;
-    uint32_t param_bytes; /**< size of all parameters; 0 if unknown */
-    uint32_t stream;      /**< ordinal */
-    uint32_t thread;      /**< ordinal of the host thread */
-    uint64_t bytes;       /**< copies and sets */
-    enum tpck_op op;
+	uint64_t func;        /**< identity of the function or graph, stable in the process; 0 for copies and sets */
+	const char *name;     /**< may be NULL; valid as long as the engine */
+	void **memo;          /**< NULL, or where an engine keeps what it knows of func: NULL at first, of one engine and func */
+	uint32_t grid[3];     /**< of a graph: the number of its nodes in grid[0], 0 if unknown */
+	uint32_t block[3];
+	uint32_t smem;
+	uint32_t param_bytes; /**< size of all parameters; 0 if unknown */
+	uint32_t stream;      /**< ordinal */
+	uint32_t thread;      /**< ordinal of the host thread */
+	uint64_t bytes;       /**< copies and sets */
+	enum tpck_op op;
 };
 
 /** Flags. */
 enum tpck_verdict {
-    TPCK_V_NONE = 0,
-    TPCK_V_BOUNDARY_BEFORE = 1, /**< the iteration ended before this operation */
-    TPCK_V_OPT_BEGIN = 2,       /**< this operation is the first of an optimizer phase */
-    TPCK_V_BOUNDARY_AFTER = 4,  /**< the iteration ends right after this operation */
-    TPCK_V_LISTS = 8,           /**< a launch of an optimizer, or on lists of tensors while an optimizer phase is open */
-    TPCK_V_LOOK = 16,           /**< digests are wanted of memory that persists, as it is before this operation */
+	TPCK_V_NONE = 0,
+	TPCK_V_BOUNDARY_BEFORE = 1, /**< the iteration ended before this operation */
+	TPCK_V_OPT_BEGIN = 2,       /**< this operation is the first of an optimizer phase */
+	TPCK_V_BOUNDARY_AFTER = 4,  /**< the iteration ends right after this operation */
+	TPCK_V_LISTS = 8,           /**< a launch of an optimizer, or on lists of tensors while an optimizer phase is open */
+	TPCK_V_LOOK = 16,           /**< digests are wanted of memory that persists, as it is before this operation */
 };
 
 enum tpck_witness { TPCK_W_NAMES = 1, TPCK_W_PATTERN = 2 };
 
 struct tpck_infer_options {
-    bool use_names;
-    bool use_pattern;
-    bool no_shortcut; /**< for tests: every operation goes the long way */
+	bool use_names;
+	bool use_pattern;
+	bool no_shortcut; /**< for tests: every operation goes the long way */
 };
 
 struct tpck_infer_summary {
-    uint64_t ops;             /**< operations fed */
-    uint64_t short_ops;       /**< of them, those that could not matter and were taken in at little cost */
-    uint64_t uploads;         /**< of them, copies from the host to the device */
-    uint64_t iterations;      /**< boundaries announced */
-    uint64_t period;          /**< operations between the last two of them; 0 before */
-    uint64_t sure_since;      /**< the operation (from 0) since which boundaries are announced; ops if not sure */
-    uint32_t optimizer_ops;   /**< launches of the optimizer in the last iteration */
-    uint32_t unknown_layouts; /**< optimizer functions whose parameter size is not that of a known layout */
-    unsigned witnesses;       /**< enum tpck_witness: who stands behind the last boundary */
-    bool sure;
-    double confidence;        /**< 0 to 1 */
-    char reason[200];         /**< why not sure, or on what the answer rests */
+	uint64_t ops;             /**< operations fed */
+	uint64_t short_ops;       /**< of them, those that could not matter and were taken in at little cost */
+	uint64_t uploads;         /**< of them, copies from the host to the device */
+	uint64_t iterations;      /**< boundaries announced */
+	uint64_t period;          /**< operations between the last two of them; 0 before */
+	uint64_t sure_since;      /**< the operation (from 0) since which boundaries are announced; ops if not sure */
+	uint32_t optimizer_ops;   /**< launches of the optimizer in the last iteration */
+	uint32_t unknown_layouts; /**< optimizer functions whose parameter size is not that of a known layout */
+	unsigned witnesses;       /**< enum tpck_witness: who stands behind the last boundary */
+	bool sure;
+	double confidence;        /**< 0 to 1 */
+	char reason[200];         /**< why not sure, or on what the answer rests */
 };
 
 struct tpck_infer;

@@ -24,46 +24,46 @@
 #include "runtime/infer/phase.h"
 
 enum {
-    TPCK_PERSISTENT_ROWS = 4096,     /* pieces of memory that digests are of */
-    TPCK_PERSISTENT_KINDS = 8,       /* kinds of stretches */
-    TPCK_PERSISTENT_PENDING = 16,    /* stretches whose digests may be under way */
-    TPCK_PERSISTENT_STRETCHES = 512, /* then it is given up */
+	TPCK_PERSISTENT_ROWS = 4096,     /* pieces of memory that digests are of */
+	TPCK_PERSISTENT_KINDS = 8,       /* kinds of stretches */
+	TPCK_PERSISTENT_PENDING = 16,    /* stretches whose digests may be under way */
+	TPCK_PERSISTENT_STRETCHES = 512, /* then it is given up */
 };
 
 struct tpck_stretch_kind {
-    uint64_t chain;     /* digest of its functions; 0: none */
-    uint32_t length;    /* operations that do something on the device */
-    uint32_t seen, last_seen; /* the stretch that was the last one */
-    uint32_t compared, changed, partly; /* partly: not most of what changes in stretches of this kind */
-    uint32_t low, high; /* the last change is between the states before these operations */
-    uint32_t confirmed, conflicts;
+	uint64_t chain;     /* digest of its functions; 0: none */
+	uint32_t length;    /* operations that do something on the device */
+	uint32_t seen, last_seen; /* the stretch that was the last one */
+	uint32_t compared, changed, partly; /* partly: not most of what changes in stretches of this kind */
+	uint32_t low, high; /* the last change is between the states before these operations */
+	uint32_t confirmed, conflicts;
 };
 
 struct tpck_persistent {
-    bool on;            /* it learns */
-    uint32_t phases;    /* once it knows: bits of the kinds whose stretches have a last change */
-    bool several;       /* these change different things, in turn: their order since the start matters */
+	bool on;            /* it learns */
+	uint32_t phases;    /* once it knows: bits of the kinds whose stretches have a last change */
+	bool several;       /* these change different things, in turn: their order since the start matters */
 
-    struct tpck_stretch_kind kinds[TPCK_PERSISTENT_KINDS];
-    struct tpck_stretch {
-        uint64_t begin; /* number of the operation that it begins with */
-        uint32_t length;
-        int kind;       /* -1: too many kinds */
-    } *stretches;       /* by number */
-    uint32_t number;    /* of the stretch under way */
-    uint32_t evaluated; /* stretches before this one have been looked at */
-    uint64_t chain, stretch_begin;
-    uint32_t length, middle; /* operations of the stretch under way so far; before which to look */
-    bool worked, begun;
+	struct tpck_stretch_kind kinds[TPCK_PERSISTENT_KINDS];
+	struct tpck_stretch {
+		uint64_t begin; /* number of the operation that it begins with */
+		uint32_t length;
+		int kind;       /* -1: too many kinds */
+	} *stretches;       /* by number */
+	uint32_t number;    /* of the stretch under way */
+	uint32_t evaluated; /* stretches before this one have been looked at */
+	uint64_t chain, stretch_begin;
+	uint32_t length, middle; /* operations of the stretch under way so far; before which to look */
+	bool worked, begun;
 
-    pthread_mutex_t lock;    /* of what follows */
-    uint32_t rows;           /* 0: it is not known what persists */
-    uint64_t *weights, *digests;
-    uint32_t *changed_in;    /* bits of kinds, by row */
-    struct tpck_look {
-        uint32_t number, place; /* stretch and operation + 1; 0: free */
-        bool arrived;
-    } looks[2 * TPCK_PERSISTENT_PENDING]; /* of each stretch its begin and its middle */
+	pthread_mutex_t lock;    /* of what follows */
+	uint32_t rows;           /* 0: it is not known what persists */
+	uint64_t *weights, *digests;
+	uint32_t *changed_in;    /* bits of kinds, by row */
+	struct tpck_look {
+		uint32_t number, place; /* stretch and operation + 1; 0: free */
+		bool arrived;
+	} looks[2 * TPCK_PERSISTENT_PENDING]; /* of each stretch its begin and its middle */
 };
 
 /** 0 or -ENOMEM. */
@@ -83,7 +83,7 @@ void tpck_persistent_digests(struct tpck_persistent *persistent, uint64_t id, ui
 /** Operations that marks are made of: what does something on the device. */
 static inline bool tpck_persistent_counts(enum tpck_op op)
 {
-    return op != TPCK_OP_H2D && op != TPCK_OP_D2H;
+	return op != TPCK_OP_H2D && op != TPCK_OP_D2H;
 }
 
 #endif

@@ -26,9 +26,9 @@ void tpck_roles_unknown(void);
 /* What the host told the optimizer's launches, in their order: of a launch that was told what the one before was told,
  * nothing. */
 struct tpck_roles_scalar {
-    uint32_t launch; /* among those gathered */
-    uint32_t what;   /* enum tpck_scalar; TPCK_SCALARS: the factor of an operation on lists */
-    double value;
+	uint32_t launch; /* among those gathered */
+	uint32_t what;   /* enum tpck_scalar; TPCK_SCALARS: the factor of an operation on lists */
+	double value;
 };
 /* The first of them, up to `room`, of what was gathered since the last boundary; how many. */
 size_t tpck_roles_scalars(struct tpck_roles_scalar *scalars, size_t room);
@@ -39,14 +39,14 @@ void tpck_roles_forget(void);
 void tpck_roles_give_back(struct tpck_gathered *gathered);
 
 struct tpck_roles {
-    uint32_t tensors, optimizers;
-    struct tpck_image_tensor *tensor;       /* by ascending address */
-    struct tpck_image_optimizer *optimizer;
+	uint32_t tensors, optimizers;
+	struct tpck_image_tensor *tensor;       /* by ascending address */
+	struct tpck_image_optimizer *optimizer;
 };
 
 /* What the launches say of what lies in these rows. 0 or -ENOMEM. */
 int tpck_roles_resolve(const struct tpck_gathered *gathered, const struct tpck_image_row *rows, uint32_t count,
-                       struct tpck_roles *roles);
+		       struct tpck_roles *roles);
 /* Adds to the optimizers the scalars that lie on the device, out of the image's data. */
 void tpck_roles_read_scalars(const struct tpck_roles *roles, const struct tpck_image_row *rows, uint32_t count, const char *data);
 void tpck_roles_free(struct tpck_roles *roles);

@@ -18,25 +18,25 @@
 #include "runtime/infer/infer.h"
 
 struct tpck_sequence_op {
-    struct tpck_token token;
-    uint64_t first, last; /**< its lines, from 0, comments not counted */
+	struct tpck_token token;
+	uint64_t first, last; /**< its lines, from 0, comments not counted */
 };
 
 struct tpck_sequence_node {
-    uint64_t graph;
-    struct tpck_token token;
+	uint64_t graph;
+	struct tpck_token token;
 };
 
 struct tpck_sequence {
-    struct tpck_sequence_op *ops;
-    size_t count, room;
-    struct tpck_sequence_node *nodes;
-    size_t node_count, node_room;
-    uint64_t lines;
-    char **names;
-    size_t name_count, name_room;
-    uint64_t tids[64];
-    uint32_t tid_count;
+	struct tpck_sequence_op *ops;
+	size_t count, room;
+	struct tpck_sequence_node *nodes;
+	size_t node_count, node_room;
+	uint64_t lines;
+	char **names;
+	size_t name_count, name_room;
+	uint64_t tids[64];
+	uint32_t tid_count;
 };
 
 /** Called for every line once it is taken in: a comment's text, or NULL for an operation's. */
@@ -45,7 +45,7 @@ typedef void (*tpck_sequence_line)(void *context, const struct tpck_sequence *se
 /** Reads a whole file; `line` may be NULL. 0 or -errno, with the file, the line and what is wrong with it in err.
  * Either way the caller frees. */
 int tpck_sequence_read(struct tpck_sequence *sequence, const char *path, tpck_sequence_line line, void *context,
-                       struct tpck_error *err);
+		       struct tpck_error *err);
 /** The same of bytes in memory, which are not compressed; the name is for messages. */
 int tpck_sequence_parse(struct tpck_sequence *sequence, const char *bytes, size_t size, const char *name, struct tpck_error *err);
 void tpck_sequence_free(struct tpck_sequence *sequence);

@@ -149,7 +149,7 @@ bool tpck_there_is(const struct tpck_view_there *there, const struct stat *found
 	struct tpck_view_there now = tpck_view_there_of(found);
 
 	return there->kind == now.kind && (now.kind != TPCK_THERE_FILE || (there->inode == now.inode && there->bytes == now.bytes &&
-					   there->seconds == now.seconds && there->nanoseconds == now.nanoseconds));
+									   there->seconds == now.seconds && there->nanoseconds == now.nanoseconds));
 }
 
 static bool same(char listed, char given)

@@ -57,10 +57,12 @@ enum {
 #define PAUSE_NS 2000000ull
 #define STOP_NS 300000000ull
 
+/* clang-format off */
 #define MPI_CALLS(X) \
 	X(MPI_Init_thread) X(MPI_Finalize) X(MPI_Comm_dup) X(MPI_Comm_size) X(MPI_Comm_rank) X(MPI_Comm_set_errhandler) \
 	X(MPI_Allgather) X(MPI_Isend) X(MPI_Improbe) X(MPI_Iprobe) X(MPI_Imrecv) X(MPI_Test) X(MPI_Get_count) \
 	X(MPI_Error_class) X(MPI_Error_string) X(MPI_Comm_group) X(MPI_Group_size) X(MPI_Group_translate_ranks) X(MPI_Group_free)
+/* clang-format on */
 #define FIELD(name) __typeof__(name) *name;
 static struct {
 	void *library;

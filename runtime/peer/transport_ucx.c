@@ -36,12 +36,14 @@ const struct tpck_transport_operations tpck_transport_ucx = {.name = "ucx", .sta
 
 enum { MESSAGE_ID = 1, LISTENERS_MOST = 16, PORTS_TRIED = 16, LOCAL_MOST = 64, IDLE_TURNS = 16 };
 
+/* clang-format off */
 #define UCX_CALLS(X) \
 	X(ucp_init_version) X(ucp_cleanup) X(ucp_config_read) X(ucp_config_modify) X(ucp_config_release) \
 	X(ucp_worker_create) X(ucp_worker_destroy) X(ucp_worker_progress) X(ucp_worker_get_efd) X(ucp_worker_arm) \
 	X(ucp_worker_set_am_recv_handler) X(ucp_listener_create) X(ucp_listener_destroy) X(ucp_listener_query) \
 	X(ucp_listener_reject) X(ucp_ep_create) X(ucp_ep_close_nbx) X(ucp_am_send_nbx) X(ucp_am_recv_data_nbx) \
 	X(ucp_request_check_status) X(ucp_request_free) X(ucs_status_string)
+/* clang-format on */
 #define FIELD(name) __typeof__(name) *name;
 static struct {
 	void *library;

@@ -258,7 +258,7 @@ static bool segment_next(struct tpck_log *log, uint64_t needed)
 }
 
 TPCK_AT_START void *tpck_log_append(struct tpck_log *log, enum tpck_record_type type, uint16_t detail, uint32_t thread,
-		      uint32_t order, const void *payload, size_t bytes)
+				    uint32_t order, const void *payload, size_t bytes)
 {
 	uint64_t whole = (sizeof(struct tpck_record) + bytes + ALIGN - 1) / ALIGN * ALIGN, used;
 	struct tpck_record *record = NULL;

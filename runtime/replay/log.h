@@ -72,7 +72,7 @@ struct tpck_record_query {
 
 struct tpck_record_drawn {
 	uint32_t number; /* of the draws since the thread's newest connection, from 0 */
-	/* the bytes follow */
+			 /* the bytes follow */
 };
 
 struct tpck_record_device {

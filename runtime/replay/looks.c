@@ -130,7 +130,7 @@ static void tell(struct tpck_looks_reader *reader)
 {
 	reader->run_done++;
 	reader->there_ns = reader->run_done == reader->run ? reader->run_to
-		: reader->run_from + (uint64_t)((__int128)(int64_t)(reader->run_to - reader->run_from) * reader->run_done / reader->run);
+							   : reader->run_from + (uint64_t)((__int128)(int64_t)(reader->run_to - reader->run_from) * reader->run_done / reader->run);
 	reader->there_order = reader->order;
 	reader->there = true;
 }

@@ -63,10 +63,12 @@ static json_object *object_json(const struct tpck_object *object)
 }
 
 /* Names of the plain counters of struct tpck_notes. */
+/* clang-format off */
 #define NOTES(X) X(period) X(optimizer_operations) X(captured) X(skipped) X(abandoned) X(iteration_ns) \
 	X(stall_ns_max) X(stall_ns_sum) X(stall_count) X(stall_cpu_ns_max) X(stall_cpu_ns_sum) \
 	X(submit_ns_max) X(submit_ns_sum) X(submit_count) \
 	X(wait_ns_sum) X(sure_by_names) X(sure_by_pattern) X(by_uploads)
+/* clang-format on */
 
 static json_object *notes_json(const struct tpck_notes *notes)
 {

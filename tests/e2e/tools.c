@@ -117,7 +117,7 @@ static long by_reading(const char *way, int number)
 		got = strcmp(way, "readv") == 0   ? readv(ends[0], pieces, 2)
 		      : strcmp(way, "recvmsg") == 0 ? recvmsg(ends[0], &message, 0)
 		      : heard					? recvfrom(ends[0], said + heard, 100, 0, NULL, NULL)
-							  : recv(ends[0], said, 4, 0);
+						    : recv(ends[0], said, 4, 0);
 		heard += got > 0 ? (size_t)got : 0;
 	}
 	close(ends[0]);

@@ -4,6 +4,7 @@
 set -u
 srcdir=$(cd "${srcdir:-.}" && pwd) || exit 99
 lint=$srcdir/tests/lint/tree.py
+indentation=$srcdir/tests/lint/indentation.py
 D=$(mktemp -d "${TMPDIR:-/tmp}/tpck-lint.XXXXXX") || exit 99
 trap 'rm -rf "$D"' EXIT
 for room in runtime kernels shim hooks tools; do
@@ -108,6 +109,14 @@ reports 'there is no input for it in tests/fuzz/corpus/lost'
 reports "tests/fuzz/Makefile.inc:$(wc -l <tests/fuzz/Makefile.inc): one file a line"
 if command -v shellcheck >/dev/null; then reports 'tools/cli/careless.sh:4'; fi
 [ "$(grep -c 'shim/table.c:.*exit' said)" -eq 1 ] && [ "$status" -eq 1 ] || failed=1
-[ $failed -eq 0 ] || sed 's/^/# /' said
+cp said "$D/tree" && cp "$srcdir/.clang-format" "$D/" || exit 99
+printf 'int f(void)\n{\n    return 1;\n}\n' >shim/spaces.c
+printf 'int f(void)\n{\n\treturn 1;\n}\n' >shim/tabs.c
+srcdir="$D" "${PYTHON3:-python3}" "$indentation" shim/spaces.c shim/tabs.c >said
+if [ $? -ne 77 ]; then
+    reports 'shim/spaces.c:3:'
+    [ "$(grep -c 'shim/' said)" -eq 1 ] || failed=1
+fi
+[ $failed -eq 0 ] || sed 's/^/# /' tree said
 echo "1..$n"
 exit $failed

@@ -337,7 +337,7 @@ static uint64_t wanted(size_t k, uint32_t a, uint32_t b, uint32_t c)
 	(void)x, (void)y, (void)z;
 	switch (k) {
 #define ROW(leaves, text, expr) case __COUNTER__ - BASE: r = (uint64_t)(expr); break;
-	OPERATIONS(ROW)
+		OPERATIONS(ROW)
 #undef ROW
 	}
 	char leaves = operations[k].leaves;
@@ -440,12 +440,12 @@ static void each_operation(void)
 static void halves(void)
 {
 	CUmodule m = load(HEAD
-		".visible .entry there(.param .u64 out)\n{\n.reg .b16 %h<8>;\n.reg .b32 %r<8>;\n.reg .b64 %d<3>;\n"
-		"ld.param.u64 %d1, [out];\nmov.u32 %r1, %ctaid.x;\nmov.u32 %r2, %ntid.x;\nmov.u32 %r3, %tid.x;\nmad.lo.u32 %r1, %r1, %r2, %r3;\n"
-		"cvt.u16.u32 %h1, %r1;\ncvt.f32.f16 %r4, %h1;\nmul.rn.f32 %r4, %r4, 0f3F802000;\n" /* 1 + 1/1024 */
-		"cvt.rn.f16.f32 %h2, %r4;\ncvt.rz.f16.f32 %h3, %r4;\nmul.wide.u32 %d2, %r1, 8;\nadd.u64 %d1, %d1, %d2;\n"
-		"cvt.f32.bf16 %r5, %h1;\nmul.rn.f32 %r5, %r5, 0f3F804000;\ncvt.rn.bf16.f32 %h4, %r5;\ncvt.rz.bf16.f32 %h5, %r5;\n"
-		"st.global.v4.b16 [%d1], {%h2, %h3, %h4, %h5};\nret;\n}\n");
+			  ".visible .entry there(.param .u64 out)\n{\n.reg .b16 %h<8>;\n.reg .b32 %r<8>;\n.reg .b64 %d<3>;\n"
+			  "ld.param.u64 %d1, [out];\nmov.u32 %r1, %ctaid.x;\nmov.u32 %r2, %ntid.x;\nmov.u32 %r3, %tid.x;\nmad.lo.u32 %r1, %r1, %r2, %r3;\n"
+			  "cvt.u16.u32 %h1, %r1;\ncvt.f32.f16 %r4, %h1;\nmul.rn.f32 %r4, %r4, 0f3F802000;\n" /* 1 + 1/1024 */
+			  "cvt.rn.f16.f32 %h2, %r4;\ncvt.rz.f16.f32 %h3, %r4;\nmul.wide.u32 %d2, %r1, 8;\nadd.u64 %d1, %d1, %d2;\n"
+			  "cvt.f32.bf16 %r5, %h1;\nmul.rn.f32 %r5, %r5, 0f3F804000;\ncvt.rn.bf16.f32 %h4, %r5;\ncvt.rz.bf16.f32 %h5, %r5;\n"
+			  "st.global.v4.b16 [%d1], {%h2, %h3, %h4, %h5};\nret;\n}\n");
 	static uint16_t got[65536][4];
 	CUdeviceptr out = room(sizeof got);
 	void *args[] = { &out };
@@ -469,14 +469,14 @@ static void halves(void)
 static void divergence(void)
 {
 	CUmodule m = load(HEAD
-		".visible .entry collatz(.param .u64 out, .param .u32 n)\n{\n.reg .pred %p<4>;\n.reg .b32 %r<16>;\n.reg .b64 %d<4>;\n"
-		"ld.param.u64 %d1, [out];\nld.param.u32 %r9, [n];\nmov.u32 %r1, %tid.x;\nsetp.ge.u32 %p3, %r1, %r9;\n@%p3 exit;\n"
-		"add.u32 %r2, %r1, 1;\nmov.u32 %r3, 0;\n"
-		"LOOP:\nsetp.eq.u32 %p1, %r2, 1;\n@%p1 bra DONE;\nadd.u32 %r3, %r3, 1;\nand.b32 %r4, %r2, 1;\nsetp.ne.u32 %p2, %r4, 0;\n@%p2 bra ODD;\n"
-		"shr.u32 %r2, %r2, 1;\nbra.uni LOOP;\nODD:\nmad.lo.u32 %r2, %r2, 3, 1;\nbra LOOP;\n"
-		"DONE:\nactivemask.b32 %r10;\nmov.u32 %r5, %r3;\nmov.u32 %r6, 16;\n"
-		"SUM:\nshfl.sync.bfly.b32 %r7, %r5, %r6, 31, %r10;\nadd.u32 %r5, %r5, %r7;\nshr.u32 %r6, %r6, 1;\nsetp.ne.u32 %p1, %r6, 0;\n@%p1 bra SUM;\n"
-		"mul.wide.u32 %d2, %r1, 12;\nadd.u64 %d1, %d1, %d2;\nst.global.u32 [%d1], %r3;\nst.global.u32 [%d1+4], %r5;\nst.global.u32 [%d1+8], %r10;\nret;\n}\n");
+			  ".visible .entry collatz(.param .u64 out, .param .u32 n)\n{\n.reg .pred %p<4>;\n.reg .b32 %r<16>;\n.reg .b64 %d<4>;\n"
+			  "ld.param.u64 %d1, [out];\nld.param.u32 %r9, [n];\nmov.u32 %r1, %tid.x;\nsetp.ge.u32 %p3, %r1, %r9;\n@%p3 exit;\n"
+			  "add.u32 %r2, %r1, 1;\nmov.u32 %r3, 0;\n"
+			  "LOOP:\nsetp.eq.u32 %p1, %r2, 1;\n@%p1 bra DONE;\nadd.u32 %r3, %r3, 1;\nand.b32 %r4, %r2, 1;\nsetp.ne.u32 %p2, %r4, 0;\n@%p2 bra ODD;\n"
+			  "shr.u32 %r2, %r2, 1;\nbra.uni LOOP;\nODD:\nmad.lo.u32 %r2, %r2, 3, 1;\nbra LOOP;\n"
+			  "DONE:\nactivemask.b32 %r10;\nmov.u32 %r5, %r3;\nmov.u32 %r6, 16;\n"
+			  "SUM:\nshfl.sync.bfly.b32 %r7, %r5, %r6, 31, %r10;\nadd.u32 %r5, %r5, %r7;\nshr.u32 %r6, %r6, 1;\nsetp.ne.u32 %p1, %r6, 0;\n@%p1 bra SUM;\n"
+			  "mul.wide.u32 %d2, %r1, 12;\nadd.u64 %d1, %d1, %d2;\nst.global.u32 [%d1], %r3;\nst.global.u32 [%d1+4], %r5;\nst.global.u32 [%d1+8], %r10;\nret;\n}\n");
 	uint32_t got[96][3], steps[96], n = 64;
 	CUdeviceptr out = room(sizeof got);
 	void *args[] = { &out, &n };
@@ -502,20 +502,20 @@ static void divergence(void)
 static void reductions(void)
 {
 	CUmodule m = load(HEAD
-		".extern .shared .align 16 .b8 dynamic[];\n"
-		".visible .entry sums(.param .u64 in, .param .u64 out)\n{\n.reg .pred %p<4>;\n.reg .b32 %r<16>;\n.reg .b64 %d<4>;\n.shared .align 4 .b32 total[32];\n"
-		"ld.param.u64 %d1, [in];\nld.param.u64 %d2, [out];\nmov.u32 %r1, %tid.x;\nmov.u32 %r2, %ctaid.x;\nmov.u32 %r3, %ntid.x;\n"
-		"mad.lo.u32 %r4, %r2, %r3, %r1;\nmul.wide.u32 %d3, %r4, 4;\nadd.u64 %d1, %d1, %d3;\nld.global.nc.f32 %r5, [%d1];\n"
-		"shfl.sync.down.b32 %r6, %r5, 16, 31, -1;\nadd.f32 %r5, %r5, %r6;\nshfl.sync.down.b32 %r6|%p1, %r5, 8, 31, -1;\nadd.f32 %r5, %r5, %r6;\n"
-		"shfl.sync.down.b32 %r6, %r5, 4, 31, -1;\nadd.f32 %r5, %r5, %r6;\nshfl.sync.down.b32 %r6, %r5, 2, 31, -1;\nadd.f32 %r5, %r5, %r6;\n"
-		"shfl.sync.down.b32 %r6, %r5, 1, 31, -1;\nadd.f32 %r5, %r5, %r6;\n"
-		"shr.u32 %r7, %r1, 5;\nand.b32 %r8, %r1, 31;\nsetp.eq.u32 %p2, %r8, 0;\nmov.u32 %r9, total;\nshl.b32 %r10, %r7, 2;\nadd.u32 %r11, %r9, %r10;\n"
-		"@%p2 st.shared.f32 [%r11], %r5;\nmov.u32 %r12, dynamic;\nadd.u32 %r12, %r12, %r10;\n@%p2 st.shared.u32 [%r12], %r7;\n"
-		"setp.ge.u32 %p3, %r7, 7;\n@%p3 exit;\nbar.sync 0;\nsetp.ne.u32 %p3, %r1, 0;\n@%p3 ret;\n"
-		"mov.u32 %r13, 0;\nmov.f32 %r5, 0f00000000;\nmov.u32 %r12, dynamic;\nmov.u32 %r15, 0;\n"
-		"ADD:\nld.shared.f32 %r6, [%r9];\nadd.f32 %r5, %r5, %r6;\nld.shared.u32 %r14, [%r12];\nadd.u32 %r15, %r15, %r14;\n"
-		"add.u32 %r9, %r9, 4;\nadd.u32 %r12, %r12, 4;\nadd.u32 %r13, %r13, 1;\nsetp.lt.u32 %p3, %r13, 8;\n@%p3 bra ADD;\n"
-		"mul.wide.u32 %d3, %r2, 8;\nadd.u64 %d2, %d2, %d3;\nst.global.v2.f32 [%d2], {%r5, %r15};\nret;\n}\n");
+			  ".extern .shared .align 16 .b8 dynamic[];\n"
+			  ".visible .entry sums(.param .u64 in, .param .u64 out)\n{\n.reg .pred %p<4>;\n.reg .b32 %r<16>;\n.reg .b64 %d<4>;\n.shared .align 4 .b32 total[32];\n"
+			  "ld.param.u64 %d1, [in];\nld.param.u64 %d2, [out];\nmov.u32 %r1, %tid.x;\nmov.u32 %r2, %ctaid.x;\nmov.u32 %r3, %ntid.x;\n"
+			  "mad.lo.u32 %r4, %r2, %r3, %r1;\nmul.wide.u32 %d3, %r4, 4;\nadd.u64 %d1, %d1, %d3;\nld.global.nc.f32 %r5, [%d1];\n"
+			  "shfl.sync.down.b32 %r6, %r5, 16, 31, -1;\nadd.f32 %r5, %r5, %r6;\nshfl.sync.down.b32 %r6|%p1, %r5, 8, 31, -1;\nadd.f32 %r5, %r5, %r6;\n"
+			  "shfl.sync.down.b32 %r6, %r5, 4, 31, -1;\nadd.f32 %r5, %r5, %r6;\nshfl.sync.down.b32 %r6, %r5, 2, 31, -1;\nadd.f32 %r5, %r5, %r6;\n"
+			  "shfl.sync.down.b32 %r6, %r5, 1, 31, -1;\nadd.f32 %r5, %r5, %r6;\n"
+			  "shr.u32 %r7, %r1, 5;\nand.b32 %r8, %r1, 31;\nsetp.eq.u32 %p2, %r8, 0;\nmov.u32 %r9, total;\nshl.b32 %r10, %r7, 2;\nadd.u32 %r11, %r9, %r10;\n"
+			  "@%p2 st.shared.f32 [%r11], %r5;\nmov.u32 %r12, dynamic;\nadd.u32 %r12, %r12, %r10;\n@%p2 st.shared.u32 [%r12], %r7;\n"
+			  "setp.ge.u32 %p3, %r7, 7;\n@%p3 exit;\nbar.sync 0;\nsetp.ne.u32 %p3, %r1, 0;\n@%p3 ret;\n"
+			  "mov.u32 %r13, 0;\nmov.f32 %r5, 0f00000000;\nmov.u32 %r12, dynamic;\nmov.u32 %r15, 0;\n"
+			  "ADD:\nld.shared.f32 %r6, [%r9];\nadd.f32 %r5, %r5, %r6;\nld.shared.u32 %r14, [%r12];\nadd.u32 %r15, %r15, %r14;\n"
+			  "add.u32 %r9, %r9, 4;\nadd.u32 %r12, %r12, 4;\nadd.u32 %r13, %r13, 1;\nsetp.lt.u32 %p3, %r13, 8;\n@%p3 bra ADD;\n"
+			  "mul.wide.u32 %d3, %r2, 8;\nadd.u64 %d2, %d2, %d3;\nst.global.v2.f32 [%d2], {%r5, %r15};\nret;\n}\n");
 	float in[5][256];
 	struct {
 		float sum;
@@ -541,11 +541,11 @@ static void reductions(void)
 static void barriers(void)
 {
 	CUmodule m = load(HEAD
-		".visible .entry chain(.param .u64 out)\n{\n.reg .pred %p<4>;\n.reg .b32 %r<8>;\n.reg .b64 %d<4>;\n.shared .align 4 .b32 token;\n"
-		"ld.param.u64 %d1, [out];\nmov.u32 %r1, %tid.x;\nsetp.lt.u32 %p1, %r1, 32;\n@%p1 bra FIRST;\nsetp.ge.u32 %p2, %r1, 64;\n@%p2 bra END;\n"
-		"bar.sync 2, 64;\nbar.sync 1, 64;\nld.shared.u32 %r2, [token];\nmul.wide.u32 %d2, %r1, 4;\nadd.u64 %d1, %d1, %d2;\nst.global.u32 [%d1], %r2;\nbra.uni END;\n"
-		"FIRST:\nsetp.eq.u32 %p2, %r1, 5;\n@%p2 st.shared.u32 [token], 77;\nbar.arrive 1, 64;\nbar.sync 2, 64;\n"
-		"END:\nbar.sync 0;\nld.shared.u32 %r3, [token];\nsetp.eq.u32 %p3, %r1, 63;\n@%p3 st.global.u32 [%d1+4], %r3;\nret;\n}\n");
+			  ".visible .entry chain(.param .u64 out)\n{\n.reg .pred %p<4>;\n.reg .b32 %r<8>;\n.reg .b64 %d<4>;\n.shared .align 4 .b32 token;\n"
+			  "ld.param.u64 %d1, [out];\nmov.u32 %r1, %tid.x;\nsetp.lt.u32 %p1, %r1, 32;\n@%p1 bra FIRST;\nsetp.ge.u32 %p2, %r1, 64;\n@%p2 bra END;\n"
+			  "bar.sync 2, 64;\nbar.sync 1, 64;\nld.shared.u32 %r2, [token];\nmul.wide.u32 %d2, %r1, 4;\nadd.u64 %d1, %d1, %d2;\nst.global.u32 [%d1], %r2;\nbra.uni END;\n"
+			  "FIRST:\nsetp.eq.u32 %p2, %r1, 5;\n@%p2 st.shared.u32 [token], 77;\nbar.arrive 1, 64;\nbar.sync 2, 64;\n"
+			  "END:\nbar.sync 0;\nld.shared.u32 %r3, [token];\nsetp.eq.u32 %p3, %r1, 63;\n@%p3 st.global.u32 [%d1+4], %r3;\nret;\n}\n");
 	uint32_t got[65];
 	CUdeviceptr out = room(sizeof got);
 	void *args[] = { &out };
@@ -560,18 +560,18 @@ static void barriers(void)
 static void vectors(void)
 {
 	CUmodule m = load(HEAD
-		".visible .entry move(.param .u64 in, .param .u64 out)\n{\n.reg .pred %p<2>;\n.reg .b16 %h<5>;\n.reg .b32 %r<8>;\n.reg .b64 %d<8>;\n.local .align 16 .b8 own[32];\n"
-		"ld.param.u64 %d1, [in];\nld.param.u64 %d2, [out];\nmov.u32 %r1, %tid.x;\nmul.wide.u32 %d3, %r1, 16;\nadd.u64 %d1, %d1, %d3;\n"
-		"mul.wide.u32 %d3, %r1, 64;\nadd.u64 %d2, %d2, %d3;\ncvta.to.global.u64 %d1, %d1;\n"
-		"createpolicy.fractional.L2::evict_first.b64 %d4, 1.0;\n"
-		"ld.global.L1::evict_last.L2::cache_hint.v4.b32 {%r2, %r3, %r4, %r5}, [%d1], %d4;\nst.global.v4.b32 [%d2], {%r5, %r4, %r3, %r2};\n"
-		"ld.global.v2.b16 {%h1, %h2}, [%d1+4];\nst.global.v2.b16 [%d2+16], {%h2, %h1};\n"
-		"ld.global.s8 %r2, [%d1+3];\nst.global.s32 [%d2+20], %r2;\nld.global.u8 %r2, [%d1+3];\nst.global.u32 [%d2+24], %r2;\n"
-		"ld.global.s16 %r2, [%d1+6];\nst.global.u32 [%d2+28], %r2;\nld.global.s32 %d4, [%d1+4];\nst.global.u64 [%d2+32], %d4;\n"
-		"ld.v2.b8 {%h1, %h2}, [%d1+14];\nst.v2.b8 [%d2+40], {%h2, %h1};\nst.global.b8 [%d2+42], %r4;\n"
-		"mov.b32 %r3, {%h1, %h2};\nst.global.b8 [%d2+43], 0x5a;\n"
-		"mov.u64 %d5, own;\nadd.u64 %d6, %d5, 16;\nst.local.u64 [%d6], %d4;\nst.local.u32 [own+8], %r1;\ncvta.local.u64 %d7, %d5;\nld.u64 %d4, [%d7+16];\nld.local.u32 %r2, [%d5+8];\n"
-		"st.global.u64 [%d2+48], %d4;\nst.global.u32 [%d2+56], %r2;\nret;\n}\n");
+			  ".visible .entry move(.param .u64 in, .param .u64 out)\n{\n.reg .pred %p<2>;\n.reg .b16 %h<5>;\n.reg .b32 %r<8>;\n.reg .b64 %d<8>;\n.local .align 16 .b8 own[32];\n"
+			  "ld.param.u64 %d1, [in];\nld.param.u64 %d2, [out];\nmov.u32 %r1, %tid.x;\nmul.wide.u32 %d3, %r1, 16;\nadd.u64 %d1, %d1, %d3;\n"
+			  "mul.wide.u32 %d3, %r1, 64;\nadd.u64 %d2, %d2, %d3;\ncvta.to.global.u64 %d1, %d1;\n"
+			  "createpolicy.fractional.L2::evict_first.b64 %d4, 1.0;\n"
+			  "ld.global.L1::evict_last.L2::cache_hint.v4.b32 {%r2, %r3, %r4, %r5}, [%d1], %d4;\nst.global.v4.b32 [%d2], {%r5, %r4, %r3, %r2};\n"
+			  "ld.global.v2.b16 {%h1, %h2}, [%d1+4];\nst.global.v2.b16 [%d2+16], {%h2, %h1};\n"
+			  "ld.global.s8 %r2, [%d1+3];\nst.global.s32 [%d2+20], %r2;\nld.global.u8 %r2, [%d1+3];\nst.global.u32 [%d2+24], %r2;\n"
+			  "ld.global.s16 %r2, [%d1+6];\nst.global.u32 [%d2+28], %r2;\nld.global.s32 %d4, [%d1+4];\nst.global.u64 [%d2+32], %d4;\n"
+			  "ld.v2.b8 {%h1, %h2}, [%d1+14];\nst.v2.b8 [%d2+40], {%h2, %h1};\nst.global.b8 [%d2+42], %r4;\n"
+			  "mov.b32 %r3, {%h1, %h2};\nst.global.b8 [%d2+43], 0x5a;\n"
+			  "mov.u64 %d5, own;\nadd.u64 %d6, %d5, 16;\nst.local.u64 [%d6], %d4;\nst.local.u32 [own+8], %r1;\ncvta.local.u64 %d7, %d5;\nld.u64 %d4, [%d7+16];\nld.local.u32 %r2, [%d5+8];\n"
+			  "st.global.u64 [%d2+48], %d4;\nst.global.u32 [%d2+56], %r2;\nret;\n}\n");
 	uint8_t in[40][16], got[40][64];
 
 	for (int i = 0; i < 640; i++)
@@ -610,13 +610,13 @@ static void vectors(void)
 static void atomics(void)
 {
 	CUmodule m = load(HEAD
-		".visible .entry count(.param .u64 out)\n{\n.reg .pred %p<3>;\n.reg .b16 %h<3>;\n.reg .b32 %r<12>;\n.reg .b64 %d<4>;\n.shared .align 8 .b32 here[2];\n"
-		"ld.param.u64 %d1, [out];\nmov.u32 %r1, %tid.x;\nsetp.eq.u32 %p1, %r1, 0;\nmov.u32 %r2, here;\n@%p1 st.shared.v2.u32 [%r2], {%r1, %r1};\nbar.sync 0;\n"
-		"atom.shared.add.u32 %r3, [%r2], 1;\nred.shared.max.u32 [%r2+4], %r1;\nbar.sync 0;\nld.shared.u32 %r4, [%r2];\nld.shared.u32 %r5, [%r2+4];\n"
-		"@%p1 st.global.v2.u32 [%d1], {%r4, %r5};\nmov.f32 %r6, 0f3F000000;\nred.global.gpu.relaxed.add.f32 [%d1+8], %r6;\n"
-		"atom.global.inc.u32 %r7, [%d1+12], 9;\nred.global.add.u64 [%d1+16], %d1;\nmov.u16 %h1, 0x3C00;\natom.global.add.noftz.f16 %h2, [%d1+24], %h1;\n"
-		"red.global.min.s32 [%d1+28], -5;\natom.global.xor.b32 %r8, [%d1+32], %r1;\natom.global.gpu.relaxed.add.v2.f32 {%r9, %r10}, [%d1+40], {%r6, %r6};\n"
-		"AGAIN:\nld.global.u32 %r8, [%d1+48];\nadd.u32 %r9, %r8, 3;\natom.global.cas.b32 %r10, [%d1+48], %r8, %r9;\nsetp.ne.u32 %p2, %r8, %r10;\n@%p2 bra AGAIN;\nret;\n}\n");
+			  ".visible .entry count(.param .u64 out)\n{\n.reg .pred %p<3>;\n.reg .b16 %h<3>;\n.reg .b32 %r<12>;\n.reg .b64 %d<4>;\n.shared .align 8 .b32 here[2];\n"
+			  "ld.param.u64 %d1, [out];\nmov.u32 %r1, %tid.x;\nsetp.eq.u32 %p1, %r1, 0;\nmov.u32 %r2, here;\n@%p1 st.shared.v2.u32 [%r2], {%r1, %r1};\nbar.sync 0;\n"
+			  "atom.shared.add.u32 %r3, [%r2], 1;\nred.shared.max.u32 [%r2+4], %r1;\nbar.sync 0;\nld.shared.u32 %r4, [%r2];\nld.shared.u32 %r5, [%r2+4];\n"
+			  "@%p1 st.global.v2.u32 [%d1], {%r4, %r5};\nmov.f32 %r6, 0f3F000000;\nred.global.gpu.relaxed.add.f32 [%d1+8], %r6;\n"
+			  "atom.global.inc.u32 %r7, [%d1+12], 9;\nred.global.add.u64 [%d1+16], %d1;\nmov.u16 %h1, 0x3C00;\natom.global.add.noftz.f16 %h2, [%d1+24], %h1;\n"
+			  "red.global.min.s32 [%d1+28], -5;\natom.global.xor.b32 %r8, [%d1+32], %r1;\natom.global.gpu.relaxed.add.v2.f32 {%r9, %r10}, [%d1+40], {%r6, %r6};\n"
+			  "AGAIN:\nld.global.u32 %r8, [%d1+48];\nadd.u32 %r9, %r8, 3;\natom.global.cas.b32 %r10, [%d1+48], %r8, %r9;\nsetp.ne.u32 %p2, %r8, %r10;\n@%p2 bra AGAIN;\nret;\n}\n");
 	struct {
 		uint32_t n, last;
 		float sum;
@@ -641,18 +641,18 @@ static void atomics(void)
 static void warps(void)
 {
 	CUmodule m = load(HEAD
-		".visible .entry agree(.param .u64 out)\n{\n.reg .pred %p<8>;\n.reg .b32 %r<16>;\n.reg .b64 %d<4>;\n"
-		"ld.param.u64 %d1, [out];\nmov.u32 %r1, %laneid;\nmul.wide.u32 %d2, %r1, 32;\nadd.u64 %d1, %d1, %d2;\nsetp.lt.u32 %p1, %r1, 11;\n"
-		"vote.sync.ballot.b32 %r2, %p1, -1;\nvote.sync.all.pred %p2, %p1, 0x7ff;\nvote.sync.any.pred %p3, !%p1, 0x7ff;\n"
-		"@%p1 bra LOW;\nvote.sync.all.pred %p3, %p1, 0xfffff800;\nLOW:\nselp.u32 %r3, 1, 0, %p2;\nselp.u32 %r4, 2, 0, %p3;\nor.b32 %r3, %r3, %r4;\n"
-		"and.b32 %r5, %r1, 3;\nmatch.any.sync.b32 %r6, %r5, -1;\nredux.sync.add.s32 %r7, %r2, -1;\n"
-		"shfl.sync.up.b32 %r9|%p4, %r1, 3, 0, -1;\nshfl.sync.idx.b32 %r10, %r1, 5, 0x181f, -1;\nselp.u32 %r11, 1, 0, %p4;\n"
-		"mov.u32 %r12, %lanemask_lt;\nst.global.v4.u32 [%d1], {%r2, %r3, %r6, %r7};\nst.global.v4.u32 [%d1+16], {%r9, %r10, %r11, %r12};\nret;\n}\n"
-		".visible .entry matrix(.param .u64 out)\n{\n.reg .b32 %r<12>;\n.reg .b64 %d<4>;\n.shared .align 16 .b16 square[256];\n"
-		"ld.param.u64 %d1, [out];\nmov.u32 %r1, %tid.x;\nmov.u32 %r2, square;\nshl.b32 %r3, %r1, 4;\nadd.u32 %r3, %r3, %r2;\n"
-		"shl.b32 %r4, %r1, 1;\nshl.b32 %r5, %r4, 16;\nor.b32 %r4, %r4, %r5;\nadd.u32 %r4, %r4, 0x10000;\nadd.u32 %r5, %r4, 0x00400040;\n"
-		"stmatrix.sync.aligned.m8n8.x2.shared.b16 [%r3], {%r4, %r5};\nbar.sync 0;\nldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%r6, %r7}, [%r3];\n"
-		"ld.shared.u32 %r8, [%r3];\nmul.wide.u32 %d2, %r1, 16;\nadd.u64 %d1, %d1, %d2;\nst.global.v4.u32 [%d1], {%r6, %r7, %r8, %r1};\nret;\n}\n");
+			  ".visible .entry agree(.param .u64 out)\n{\n.reg .pred %p<8>;\n.reg .b32 %r<16>;\n.reg .b64 %d<4>;\n"
+			  "ld.param.u64 %d1, [out];\nmov.u32 %r1, %laneid;\nmul.wide.u32 %d2, %r1, 32;\nadd.u64 %d1, %d1, %d2;\nsetp.lt.u32 %p1, %r1, 11;\n"
+			  "vote.sync.ballot.b32 %r2, %p1, -1;\nvote.sync.all.pred %p2, %p1, 0x7ff;\nvote.sync.any.pred %p3, !%p1, 0x7ff;\n"
+			  "@%p1 bra LOW;\nvote.sync.all.pred %p3, %p1, 0xfffff800;\nLOW:\nselp.u32 %r3, 1, 0, %p2;\nselp.u32 %r4, 2, 0, %p3;\nor.b32 %r3, %r3, %r4;\n"
+			  "and.b32 %r5, %r1, 3;\nmatch.any.sync.b32 %r6, %r5, -1;\nredux.sync.add.s32 %r7, %r2, -1;\n"
+			  "shfl.sync.up.b32 %r9|%p4, %r1, 3, 0, -1;\nshfl.sync.idx.b32 %r10, %r1, 5, 0x181f, -1;\nselp.u32 %r11, 1, 0, %p4;\n"
+			  "mov.u32 %r12, %lanemask_lt;\nst.global.v4.u32 [%d1], {%r2, %r3, %r6, %r7};\nst.global.v4.u32 [%d1+16], {%r9, %r10, %r11, %r12};\nret;\n}\n"
+			  ".visible .entry matrix(.param .u64 out)\n{\n.reg .b32 %r<12>;\n.reg .b64 %d<4>;\n.shared .align 16 .b16 square[256];\n"
+			  "ld.param.u64 %d1, [out];\nmov.u32 %r1, %tid.x;\nmov.u32 %r2, square;\nshl.b32 %r3, %r1, 4;\nadd.u32 %r3, %r3, %r2;\n"
+			  "shl.b32 %r4, %r1, 1;\nshl.b32 %r5, %r4, 16;\nor.b32 %r4, %r4, %r5;\nadd.u32 %r4, %r4, 0x10000;\nadd.u32 %r5, %r4, 0x00400040;\n"
+			  "stmatrix.sync.aligned.m8n8.x2.shared.b16 [%r3], {%r4, %r5};\nbar.sync 0;\nldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%r6, %r7}, [%r3];\n"
+			  "ld.shared.u32 %r8, [%r3];\nmul.wide.u32 %d2, %r1, 16;\nadd.u64 %d1, %d1, %d2;\nst.global.v4.u32 [%d1], {%r6, %r7, %r8, %r1};\nret;\n}\n");
 	uint32_t got[32][8];
 	CUdeviceptr out = room(sizeof got);
 	void *args[] = { &out };

@@ -13,26 +13,26 @@ __device__ unsigned long long drawn = DRAWN;
 }
 } // namespace augmentation_of_batches_by_noise_that_is_drawn_on_the_device
 using namespace augmentation_of_batches_by_noise_that_is_drawn_on_the_device::
-    counters_that_only_kernels_advance_and_no_checkpoint_of_the_trainer_holds;
+	counters_that_only_kernels_advance_and_no_checkpoint_of_the_trainer_holds;
 
 __global__ void augment_kernel(float *x, int n)
 {
-    int i = blockIdx.x * blockDim.x + threadIdx.x;
-    if (i < n) {
-        unsigned long long z = (drawn + (unsigned long long)i) * 0x9e3779b97f4a7c15ull;
-        z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
-        x[i] += (float)(z >> 40) * (0.05f / 16777216.0f);
-    }
+	int i = blockIdx.x * blockDim.x + threadIdx.x;
+	if (i < n) {
+		unsigned long long z = (drawn + (unsigned long long)i) * 0x9e3779b97f4a7c15ull;
+		z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
+		x[i] += (float)(z >> 40) * (0.05f / 16777216.0f);
+	}
 }
 
 __global__ void advance_kernel(int n)
 {
-    drawn = drawn * 3 + (unsigned long long)n;
+	drawn = drawn * 3 + (unsigned long long)n;
 }
 
 extern "C" int augment(float *x, int n)
 {
-    augment_kernel<<<(n + 63) / 64, 64>>>(x, n);
-    advance_kernel<<<1, 1>>>(n);
-    return (int)cudaGetLastError();
+	augment_kernel<<<(n + 63) / 64, 64>>>(x, n);
+	advance_kernel<<<1, 1>>>(n);
+	return (int)cudaGetLastError();
 }

@@ -71,7 +71,7 @@ static bool operates(struct tpck_thread *self, uint32_t token, uint64_t places)
 int main(void)
 {
 	static struct tpck_thread self = {.id = MAIN}, other = {.id = OTHER}, helper = {.id = HELPER}, first_self = {.id = MAIN},
-		first_helper = {.id = HELPER};
+				  first_helper = {.id = HELPER};
 	static const uint32_t first[] = {11, 12, 13}, second[] = {14}, others[] = {21, 22};
 	struct tpck_record_boundary boundary = {1, 0, 0, 0};
 	char *folder = tap_folder("/tmp"), path[256], how;

@@ -28,9 +28,9 @@ static void write_counters(void)
 		file = fopen(path, "w");
 	if (!file || fprintf(file,
 			     "Inter-|   Receive                |  Transmit\n face |bytes packets errs drop fifo frame compressed multicast|bytes packets\n"
-			     "    lo: 1 2 3 4 5 6 7 8 %llu 10 0 0 0 0 0 0\n"
-			     "  eth0:99999999 2 3 4 5 6 7 8 %llu 10 0 0 0 0 0 0\n"
-			     " bond0: 1 2 3 4 5 6 7 8 %llu 10 0 0 0 0 0 0\n",
+				   "    lo: 1 2 3 4 5 6 7 8 %llu 10 0 0 0 0 0 0\n"
+				   "  eth0:99999999 2 3 4 5 6 7 8 %llu 10 0 0 0 0 0 0\n"
+				   " bond0: 1 2 3 4 5 6 7 8 %llu 10 0 0 0 0 0 0\n",
 			     (unsigned long long)now, (unsigned long long)eth, (unsigned long long)bond) < 0 || fclose(file))
 		abort();
 	snprintf(path, sizeof path, "%s/sys/class/infiniband/mlx5_0/ports/1/counters/port_xmit_data", root);

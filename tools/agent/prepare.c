@@ -94,10 +94,10 @@ static unsigned how_many(struct agent *agent, const struct live *live, uint64_t 
 			 wanted, (double)one / (1 << 20),
 			 room == by_setting  ? "TRANSPCKPT_MEMORY"
 			 : room == by_tmpfs  ? "free space of the memory tier's tmpfs"
-					     : "the memory that the machine or a control group has left",
+					    : "the memory that the machine or a control group has left",
 			 (double)room / (1 << 20), count == 1   ? "; the next snapshot is taken when the one before is durable"
 			 : count == 2 ? "; a snapshot is left out now and then while one is written"
-				      : "");
+																	   : "");
 	return count;
 }
 
@@ -115,7 +115,7 @@ bool prepare_room(const struct agent *agent, uint64_t bytes, char *reason, size_
 		snprintf(reason, size, "it needs %.1f MiB, and %s allows %.1f MiB", (double)bytes / (1 << 20),
 			 room == by_setting  ? "TRANSPCKPT_MEMORY"
 			 : room == by_tmpfs  ? "free space of the memory tier's tmpfs"
-					     : "the memory that the machine or a control group has left",
+					    : "the memory that the machine or a control group has left",
 			 (double)room / (1 << 20));
 	return room >= bytes;
 }

@@ -109,20 +109,20 @@ static void examine_tier(struct examination *e, const char *path, const char *ki
 	existing_part(path, part, sizeof part);
 	if (access(part, W_OK | X_OK) != 0) {
 		cli_find(e, BAD, "store", "%s cannot be written: %s; %s. Set TRANSPCKPT_DIR", part, strerror(errno),
-		     strcmp(path, e->cli->store) == 0 ? "checkpoints stay in memory" : "no checkpoints are copied there");
+			 strcmp(path, e->cli->store) == 0 ? "checkpoints stay in memory" : "no checkpoints are copied there");
 		return;
 	}
 	if (strcmp(part, path) == 0 && stat(path, &status) == 0 && status.st_uid != geteuid())
 		cli_find(e, NOTE, "store", "%s belongs to user %u; jobs' folders in it are ours", path,
-		     (unsigned)status.st_uid);
+			 (unsigned)status.st_uid);
 	known = tpck_file_system_of(path, &file_system);
 	kind = tpck_tier_kind(kind, path);
 	if (known && strcmp(file_system.name, "tmpfs") == 0)
 		cli_find(e, NOTE, "store", "%s is on tmpfs: what is there does not survive the machine. Set TRANSPCKPT_DIR",
-		     path);
+			 path);
 	else
 		cli_find(e, GOOD, "store", "%s, on %s: tier '%s', survives the loss of %s", path, file_system.name, kind,
-		     strcmp(kind, "site") == 0 ? "a node" : "a process and a restart of this node, not of the node");
+			 strcmp(kind, "site") == 0 ? "a node" : "a process and a restart of this node, not of the node");
 	if (statvfs(part, &space) == 0) {
 		uint64_t free_bytes = (uint64_t)space.f_bavail * space.f_frsize;
 
@@ -153,16 +153,16 @@ static void examine_memory_tier(struct examination *e)
 	}
 	if (!tpck_file_system_of(part, &file_system) || strcmp(file_system.name, "tmpfs") != 0)
 		cli_find(e, BAD, "memory tier", "%s is on %s, not on tmpfs: snapshots would wait for a disk", path,
-		     file_system.name);
+			 file_system.name);
 	if (statvfs(part, &space))
 		return;
 	size = (uint64_t)space.f_blocks * space.f_frsize;
 	free_bytes = (uint64_t)space.f_bavail * space.f_frsize;
 	/* Docker's default is 64 MiB. */
 	cli_find(e, free_bytes < (256ull << 20) ? BAD : GOOD, "memory tier",
-	     "%s: %s of %s free; at most %s are used (TRANSPCKPT_MEMORY)%s", path, cli_bytes(free_bytes), cli_bytes(size),
-	     cli_bytes(e->cli->settings.memory),
-	     size <= (64ull << 20) ? "; a container's default: start it with --shm-size" : "");
+		 "%s: %s of %s free; at most %s are used (TRANSPCKPT_MEMORY)%s", path, cli_bytes(free_bytes), cli_bytes(size),
+		 cli_bytes(e->cli->settings.memory),
+		 size <= (64ull << 20) ? "; a container's default: start it with --shm-size" : "");
 }
 
 /* ---- the machine -------------------------------------------------------------------------- */
@@ -175,7 +175,7 @@ static void examine_container(struct examination *e)
 		cli_find(e, NOTE, "container", "this is a container: its end takes the memory tier, the store is what stays");
 	if (stat("/proc/self/ns/mnt", &self) == 0 && stat("/proc/1/ns/mnt", &init) == 0 && self.st_ino != init.st_ino)
 		cli_find(e, NOTE, "/dev/shm",
-		     "this process has its own mount namespace: a private /dev/shm ends with it (PrivateTmp, job_container)");
+			 "this process has its own mount namespace: a private /dev/shm ends with it (PrivateTmp, job_container)");
 }
 
 /* logind removes a user's files under /dev/shm when the last session ends, unless told not to. */
@@ -197,8 +197,8 @@ static void examine_logind(struct examination *e)
 	snprintf(linger, sizeof linger, "/var/lib/systemd/linger/%.200s", user ? user->pw_name : "");
 	if (removes && access(linger, F_OK) != 0)
 		cli_find(e, NOTE, "logind",
-		     "RemoveIPC is on and user %s does not linger: logging out removes the memory tier (loginctl enable-linger)",
-		     user ? user->pw_name : "?");
+			 "RemoveIPC is on and user %s does not linger: logging out removes the memory tier (loginctl enable-linger)",
+			 user ? user->pw_name : "?");
 }
 
 static void examine_io_uring(struct examination *e)
@@ -218,8 +218,8 @@ static void examine_io_uring(struct examination *e)
 			      limit.rlim_cur >= (rlim_t)TPCK_WRITER_DEPTH * (4 << 20) || geteuid() == 0;
 
 		cli_find(e, enough ? GOOD : NOTE, "RLIMIT_MEMLOCK", "%s%s",
-		     limit.rlim_cur == RLIM_INFINITY ? "unlimited" : cli_bytes(limit.rlim_cur),
-		     enough ? "" : ": io_uring writes from buffers that are not registered");
+			 limit.rlim_cur == RLIM_INFINITY ? "unlimited" : cli_bytes(limit.rlim_cur),
+			 enough ? "" : ": io_uring writes from buffers that are not registered");
 	}
 }
 
@@ -231,7 +231,7 @@ static void examine_addresses(struct examination *e)
 		cli_find(e, NOTE, "addresses", "personality() is refused: transpckpt run cannot switch randomisation off");
 	else
 		cli_find(e, GOOD, "addresses", "transpckpt run %s address randomisation",
-		     e->cli->settings.aslr ? "keeps" : "switches off");
+			 e->cli->settings.aslr ? "keeps" : "switches off");
 }
 
 /* How agents of several nodes reach each other, where they are to. */

@@ -166,7 +166,7 @@ static void print_text(const char *path, const struct found *found, const struct
 		fprintf(stderr, "not sure: %s\n", summary->reason);
 	else
 		fprintf(stderr, "period %" PRIu64 ", %u launches of the optimizer, found by %s, confidence %.2f, sure from operation "
-			"%" PRIu64 " on\n",
+				"%" PRIu64 " on\n",
 			summary->period, summary->optimizer_ops, witnesses(summary), summary->confidence, found->sure_since);
 }
 

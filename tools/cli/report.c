@@ -58,7 +58,7 @@ static size_t character(const unsigned char *text)
 		if ((text[i] & 0xc0) != 0x80)
 			return 0;
 	code = size == 2 ? (text[0] & 0x1fu) << 6 | (text[1] & 0x3fu)
-	     : size == 3 ? (text[0] & 0x0fu) << 12 | (text[1] & 0x3fu) << 6 | (text[2] & 0x3fu)
+	       : size == 3 ? (text[0] & 0x0fu) << 12 | (text[1] & 0x3fu) << 6 | (text[2] & 0x3fu)
 	     : size == 4 ? (text[0] & 0x07u) << 18 | (text[1] & 0x3fu) << 12 | (text[2] & 0x3fu) << 6 | (text[3] & 0x3fu) : 0;
 	/* Surrogates, longer forms than need be, C1, and what turns the direction of writing. */
 	if (code < 0xa0 || (code >= 0xd800 && code < 0xe000) || code > 0x10ffff || (size == 3 && code < 0x800) ||

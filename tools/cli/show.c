@@ -105,7 +105,7 @@ static void print_notes(const struct tpck_notes *notes)
 	       : names && pattern ? "found by names and by pattern"
 	       : names          ? "found by names"
 	       : pattern        ? "found by pattern"
-				: "not sure yet");
+				  : "not sure yet");
 	if (notes->iteration_ns)
 		printf("  time an iteration: %.3f ms\n", (double)notes->iteration_ns / 1e6);
 	for (int i = 0; i < TPCK_CLASSES; i++)

@@ -175,7 +175,7 @@ static void count(const struct state *state, struct tally tally[TPCK_CLASSES])
 }
 
 static const char *const scalar_names[TPCK_SCALARS] = {"lr",   "beta1",     "beta2",      "eps",      "weight_decay", "momentum",
-							"step", "step_size", "grad_scale", "found_inf"};
+						       "step", "step_size", "grad_scale", "found_inf"};
 
 static void print_optimizer(const struct tpck_image_optimizer *optimizer, uint32_t number)
 {

@@ -11,18 +11,18 @@
 
 #define PROBE_DRIVER(ROW) \
 	ROW(cuInit) ROW(cuDriverGetVersion) ROW(cuDeviceGet) ROW(cuDeviceGetName) ROW(cuDeviceGetAttribute) ROW(cuDeviceTotalMem) \
-	ROW(cuDevicePrimaryCtxRetain) ROW(cuDevicePrimaryCtxRelease) ROW(cuCtxSetCurrent) ROW(cuCtxSynchronize) ROW(cuGetErrorName) \
-	ROW(cuModuleLoadData) ROW(cuModuleGetFunction) ROW(cuModuleGetLoadingMode) ROW(cuLaunchKernel) \
-	ROW(cuLibraryLoadData) ROW(cuLibraryGetKernel) ROW(cuKernelGetFunction) ROW(cuKernelGetName) ROW(cuKernelGetParamInfo) \
-	ROW(cuFuncGetName) ROW(cuFuncGetParamInfo) ROW(cuFuncGetAttribute) \
-	ROW(cuStreamCreate) ROW(cuStreamSynchronize) ROW(cuStreamQuery) ROW(cuStreamWaitEvent) ROW(cuStreamWaitValue32) ROW(cuStreamWriteValue32) \
-	ROW(cuStreamBeginCapture) ROW(cuStreamEndCapture) ROW(cuGraphInstantiateWithFlags) ROW(cuGraphLaunch) \
-	ROW(cuEventCreate) ROW(cuEventRecord) ROW(cuEventSynchronize) ROW(cuEventElapsedTime) \
-	ROW(cuMemAlloc) ROW(cuMemFree) ROW(cuMemGetInfo) ROW(cuMemHostAlloc) ROW(cuMemFreeHost) ROW(cuMemHostGetDevicePointer) \
-	ROW(cuMemHostRegister) ROW(cuMemHostUnregister) ROW(cuMemcpyDtoHAsync) ROW(cuMemcpyHtoDAsync) ROW(cuMemsetD32Async) \
-	ROW(cuMemcpyHtoD) ROW(cuMemcpyDtoH) ROW(cuMemAllocAsync) ROW(cuMemFreeAsync) \
-	ROW(cuMemAddressReserve) ROW(cuMemAddressFree) ROW(cuMemCreate) ROW(cuMemRelease) ROW(cuMemMap) ROW(cuMemUnmap) ROW(cuMemSetAccess) \
-	ROW(cuMemGetAllocationGranularity) ROW(cuPointerGetAttribute)
+		ROW(cuDevicePrimaryCtxRetain) ROW(cuDevicePrimaryCtxRelease) ROW(cuCtxSetCurrent) ROW(cuCtxSynchronize) ROW(cuGetErrorName) \
+			ROW(cuModuleLoadData) ROW(cuModuleGetFunction) ROW(cuModuleGetLoadingMode) ROW(cuLaunchKernel) \
+				ROW(cuLibraryLoadData) ROW(cuLibraryGetKernel) ROW(cuKernelGetFunction) ROW(cuKernelGetName) ROW(cuKernelGetParamInfo) \
+					ROW(cuFuncGetName) ROW(cuFuncGetParamInfo) ROW(cuFuncGetAttribute) \
+						ROW(cuStreamCreate) ROW(cuStreamSynchronize) ROW(cuStreamQuery) ROW(cuStreamWaitEvent) ROW(cuStreamWaitValue32) ROW(cuStreamWriteValue32) \
+							ROW(cuStreamBeginCapture) ROW(cuStreamEndCapture) ROW(cuGraphInstantiateWithFlags) ROW(cuGraphLaunch) \
+								ROW(cuEventCreate) ROW(cuEventRecord) ROW(cuEventSynchronize) ROW(cuEventElapsedTime) \
+									ROW(cuMemAlloc) ROW(cuMemFree) ROW(cuMemGetInfo) ROW(cuMemHostAlloc) ROW(cuMemFreeHost) ROW(cuMemHostGetDevicePointer) \
+										ROW(cuMemHostRegister) ROW(cuMemHostUnregister) ROW(cuMemcpyDtoHAsync) ROW(cuMemcpyHtoDAsync) ROW(cuMemsetD32Async) \
+											ROW(cuMemcpyHtoD) ROW(cuMemcpyDtoH) ROW(cuMemAllocAsync) ROW(cuMemFreeAsync) \
+												ROW(cuMemAddressReserve) ROW(cuMemAddressFree) ROW(cuMemCreate) ROW(cuMemRelease) ROW(cuMemMap) ROW(cuMemUnmap) ROW(cuMemSetAccess) \
+													ROW(cuMemGetAllocationGranularity) ROW(cuPointerGetAttribute)
 
 /* cuda.h renames some functions by macros: a member is called as the driver exports it. */
 struct probe_driver {

@@ -618,7 +618,7 @@ static int do_waits(void)
 			one.waitValue.address = p;
 			result = graphs ? wait_in_graph((i + atoi(graphs)) % 3, &one)
 				 : i % 2 == (getenv("BATCH") != NULL) ? cuStreamWaitValue32(stream, p, 1, CU_STREAM_WAIT_VALUE_GEQ)
-								     : cuStreamBatchMemOp(stream, 1, &one, 0);
+								      : cuStreamBatchMemOp(stream, 1, &one, 0);
 		} while (result == CUDA_ERROR_NOT_SUPPORTED);
 		printf("%d: %d\n", i, (int)result);
 		TRY(cuStreamWriteValue32(writes, p, 1, 0));

@@ -165,7 +165,7 @@ static bool vectorized(struct sim_plan *p, const struct sim_rule *r)
 static enum sim_type scalar_type(int8_t code)
 {
 	static const enum sim_type types[] = { SIM_TYPE_U8, SIM_TYPE_I8, SIM_TYPE_I16, SIM_TYPE_I32, SIM_TYPE_I64, SIM_TYPE_F16,
-					       SIM_TYPE_F32, SIM_TYPE_F64, SIM_TYPE_NONE, SIM_TYPE_NONE, SIM_TYPE_NONE, SIM_TYPE_BOOL,
+					      SIM_TYPE_F32, SIM_TYPE_F64, SIM_TYPE_NONE, SIM_TYPE_NONE, SIM_TYPE_NONE, SIM_TYPE_BOOL,
 					       SIM_TYPE_NONE, SIM_TYPE_NONE, SIM_TYPE_NONE, SIM_TYPE_BF16 };
 
 	return code >= 0 && (size_t)code < sizeof types / sizeof *types ? types[code] : SIM_TYPE_NONE;

@@ -85,17 +85,17 @@ typedef unsigned __int128 u128;
 		uint32_t *d = PTX_AT(0, uint32_t); \
 		const uint32_t *a = PTX_AT(1, uint32_t), *b = PTX_AT(operands > 1 ? 2 : 1, uint32_t), *c = PTX_AT(operands > 2 ? 3 : 1, uint32_t); \
 		PTX_EACH(mask, uint32_t r = 0; for (int s = 0; s < 32; s += 16) { \
-			T_##of x = LD_##of((uint16_t)(a[l] >> s)); \
-			T_##of y = LD_##of((uint16_t)(b[l] >> s)); \
-			T_##of z = LD_##of((uint16_t)(c[l] >> s)); \
-			(void)y, (void)z; \
-			r |= (uint32_t)(uint16_t)ST_##of(expr) << s; \
-		} d[l] = r); \
+				T_##of x = LD_##of((uint16_t)(a[l] >> s)); \
+				T_##of y = LD_##of((uint16_t)(b[l] >> s)); \
+				T_##of z = LD_##of((uint16_t)(c[l] >> s)); \
+				(void)y, (void)z; \
+				r |= (uint32_t)(uint16_t)ST_##of(expr) << s; \
+			} d[l] = r); \
 	}
 /* With the flushing and the two narrow types, alone and in pairs. */
 #define FLOATS(kind, n, op, expr) \
 	kind(op, f32, expr) kind(op, z32, expr) kind(op, f64, expr) kind(op, f16, expr) kind(op, bf16, expr) \
-	PAIRED(op, f16x2, f16, n, expr) PAIRED(op, bf16x2, bf16, n, expr)
+		PAIRED(op, f16x2, f16, n, expr) PAIRED(op, bf16x2, bf16, n, expr)
 
 /* The least and greatest: zero is signed, and a NaN is chosen last, or first by ".NaN". */
 #define LEAST(name, type, sign_first) \
@@ -457,7 +457,7 @@ enum { CARE_ADD, CARE_SUB, CARE_MUL, CARE_FMA, CARE_DIV, CARE_RCP, CARE_SQRT };
 		PTX_EACH(mask, T_##t x = a[l]; T_##t y = b[l]; T_##t z = c[l]; \
 			 if (i->ftz) { x = (T_##t)ptx_flushed((float)x); y = (T_##t)ptx_flushed((float)y); z = (T_##t)ptx_flushed((float)z); } \
 			 x = care_one_##t(i->how, x, y, z); if (i->ftz) x = (T_##t)ptx_flushed((float)x); \
-			 if (i->sat) x = x > 0 ? (x < 1 ? x : 1) : 0; d[l] = x); \
+			if (i->sat) x = x > 0 ? (x < 1 ? x : 1) : 0; d[l] = x); \
 		fesetround(FE_TONEAREST); \
 	}
 CARE(f32, sqrtf)

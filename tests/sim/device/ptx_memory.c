@@ -162,14 +162,14 @@ void ptx_atomic(struct ptx_warp *w, const struct ptx_insn *i, uint32_t mask)
 	int size = size_of(i->type), n = i->n;
 
 	PTX_EACH(mask, char *at = place(w, i->space, address(w, i, 0, l), (uint64_t)(size * n));
-		 for (int k = 0; k < n; k++) {
-			 uint64_t old = 0, b = operand(w, i, 1 + n + k, l, size), c = i->how == PTX_CAS ? operand(w, i, 2 + n, l, size) : 0;
+		for (int k = 0; k < n; k++) {
+			uint64_t old = 0, b = operand(w, i, 1 + n + k, l, size), c = i->how == PTX_CAS ? operand(w, i, 2 + n, l, size) : 0;
 
-			 memcpy(&old, at + k * size, (size_t)size);
-			 uint64_t r = operation(i, old, b, c);
-			 memcpy(at + k * size, &r, (size_t)size);
+			memcpy(&old, at + k * size, (size_t)size);
+			uint64_t r = operation(i, old, b, c);
+			memcpy(at + k * size, &r, (size_t)size);
 			 put(w->frame + i->at[1 + k], i->wide >> (1 + k) & 1, l, (const char *)&old, size == 2 ? PTX_U16 : size == 4 ? PTX_U32 : PTX_U64);
-		 });
+		});
 }
 
 /* ---- between lanes ---- */
@@ -181,8 +181,8 @@ void ptx_shuffle(struct ptx_warp *w, const struct ptx_insn *i, uint32_t mask)
 
 	memcpy(from, w->frame + i->at[2], sizeof from);
 	PTX_EACH(mask, uint32_t lane = (uint32_t)l; uint32_t by = b[l] & 31; uint32_t segment = c[l] >> 8 & 31; uint32_t clamp = c[l] & 31;
-		 uint32_t last = (lane & segment) | (clamp & ~segment); uint32_t first = lane & segment; uint32_t j; bool in;
-		 switch (i->how) {
+		uint32_t last = (lane & segment) | (clamp & ~segment); uint32_t first = lane & segment; uint32_t j; bool in;
+		switch (i->how) {
 		 case PTX_UP: j = lane - by; in = (int32_t)j >= (int32_t)last; break;
 		 case PTX_DOWN: j = lane + by; in = j <= last; break;
 		 case PTX_BFLY: j = lane ^ by; in = j <= last; break;

@@ -166,9 +166,9 @@ static void pack(struct ptx_warp *w, const struct ptx_insn *i, uint32_t mask)
 	int size = bytes_of((enum ptx_type)i->type) / i->n;
 
 	PTX_EACH(mask, uint64_t v = 0; for (int k = 0; k < i->n; k++) {
-		uint64_t part = i->wide >> (k + 1) & 1 ? PTX_AT(k + 1, uint64_t)[l] : PTX_AT(k + 1, uint32_t)[l];
+			uint64_t part = i->wide >> (k + 1) & 1 ? PTX_AT(k + 1, uint64_t)[l] : PTX_AT(k + 1, uint32_t)[l];
 
-		v |= (size < 8 ? part & (((uint64_t)1 << 8 * size) - 1) : part) << 8 * size * k;
+			v |= (size < 8 ? part & (((uint64_t)1 << 8 * size) - 1) : part) << 8 * size * k;
 	} if (i->wide & 1) PTX_AT(0, uint64_t)[l] = v; else PTX_AT(0, uint32_t)[l] = (uint32_t)v);
 }
 
@@ -177,13 +177,13 @@ static void unpack(struct ptx_warp *w, const struct ptx_insn *i, uint32_t mask)
 	int size = bytes_of((enum ptx_type)i->type) / i->n;
 
 	PTX_EACH(mask, uint64_t v = i->wide & 1 ? PTX_AT(0, uint64_t)[l] : PTX_AT(0, uint32_t)[l]; for (int k = 0; k < i->n; k++) {
-		uint64_t part = v >> 8 * size * k & (size < 8 ? ((uint64_t)1 << 8 * size) - 1 : ~(uint64_t)0);
+			uint64_t part = v >> 8 * size * k & (size < 8 ? ((uint64_t)1 << 8 * size) - 1 : ~(uint64_t)0);
 
-		if (i->wide >> (k + 1) & 1)
+			if (i->wide >> (k + 1) & 1)
 			PTX_AT(k + 1, uint64_t)[l] = part;
-		else
+			else
 			PTX_AT(k + 1, uint32_t)[l] = (uint32_t)part;
-	});
+		});
 }
 
 static bool decode_mov(struct decoder *d, const struct opcode *p, struct ptx_insn *i, const struct operand *o, int n)

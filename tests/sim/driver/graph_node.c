@@ -75,7 +75,7 @@ static CUresult copy_work(struct sim_work *w, const CUDA_MEMCPY3D *c)
 	if (!c || c->srcMemoryType == CU_MEMORYTYPE_ARRAY || c->dstMemoryType == CU_MEMORYTYPE_ARRAY)
 		return CUDA_ERROR_INVALID_VALUE;
 	struct sim_rect r = { .dst_pitch = c->dstPitch ? c->dstPitch : c->WidthInBytes,
-			      .src_pitch = c->srcPitch ? c->srcPitch : c->WidthInBytes,
+			     .src_pitch = c->srcPitch ? c->srcPitch : c->WidthInBytes,
 			      .width = c->WidthInBytes, .height = c->Height, .depth = c->Depth };
 	uint64_t dst = c->dstMemoryType == CU_MEMORYTYPE_HOST ? (uint64_t)(uintptr_t)c->dstHost : c->dstDevice;
 	uint64_t src = c->srcMemoryType == CU_MEMORYTYPE_HOST ? (uint64_t)(uintptr_t)c->srcHost : c->srcDevice;
@@ -275,7 +275,7 @@ SIM_API CUresult cuGraphMemcpyNodeGetParams(CUgraphNode h, CUDA_MEMCPY3D *c)
 	const struct sim_rect *r = &n->work.u.copy.rect;
 	*c = (CUDA_MEMCPY3D){ .srcMemoryType = r->src_kind == SIM_DEVICE ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST,
 			      .srcHost = (const void *)(uintptr_t)r->src, .srcDevice = r->src, .srcPitch = r->src_pitch, .srcHeight = r->height,
-			      .dstMemoryType = r->dst_kind == SIM_DEVICE ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST,
+			     .dstMemoryType = r->dst_kind == SIM_DEVICE ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST,
 			      .dstHost = (void *)(uintptr_t)r->dst, .dstDevice = r->dst, .dstPitch = r->dst_pitch, .dstHeight = r->height,
 			      .WidthInBytes = r->width, .Height = r->height, .Depth = r->depth };
 	return sim_return(CUDA_SUCCESS);

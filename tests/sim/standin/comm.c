@@ -231,7 +231,7 @@ static void split_done(struct comm_birth *b)
 #define EACH(b, n, call) \
 	for (struct comm_birth *x = (b); x < (b) + (n); x++) \
 		if (x->result == ncclSuccess) \
-			x->result = (call)
+	x->result = (call)
 
 static ncclResult_t join(struct comm_birth *b)
 {

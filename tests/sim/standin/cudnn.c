@@ -77,9 +77,9 @@ STANDIN_API void cudnnGetLastErrorString(char *text, size_t room) { snprintf(tex
 
 /* ---- descriptors of the graph API; numbers are cudnnBackendDescriptorType_t, ...AttributeName_t, ...AttributeType_t ---- */
 enum { POINTWISE = 0, ENGINE = 2, ENGINECFG = 3, ENGINEHEUR = 4, PLAN = 5, CONV_FORWARD = 10, CONV_FILTER = 11, CONV_DATA = 12, OP_POINTWISE = 13,
-       GRAPH = 15, VARIANT_PACK = 16, TENSOR = 17, OP_MATMUL = 19, OP_REDUCTION = 21 };
+	   GRAPH = 15, VARIANT_PACK = 16, TENSOR = 17, OP_MATMUL = 19, OP_REDUCTION = 21 };
 enum { HEUR_GRAPH = 201, HEUR_RESULTS = 202, CFG_ENGINE = 300, PLAN_CFG = 401, PLAN_WORKSPACE = 402, GRAPH_OPS = 801, GRAPH_COUNT = 802, TENSOR_TYPE = 901,
-       TENSOR_DIMENSIONS = 902, TENSOR_STRIDES = 903, TENSOR_ID = 906, TENSOR_VIRTUAL = 907, PACK_IDS = 1000, PACK_POINTERS = 1001, ENGINE_GRAPH = 1300,
+	   TENSOR_DIMENSIONS = 902, TENSOR_STRIDES = 903, TENSOR_ID = 906, TENSOR_VIRTUAL = 907, PACK_IDS = 1000, PACK_POINTERS = 1001, ENGINE_GRAPH = 1300,
        ENGINE_INDEX = 1301 };
 enum { TYPE_INT64 = 3, TYPE_DESCRIPTOR = 15, ENGINES = 2 };
 
@@ -495,9 +495,9 @@ SIZE_QUERY(cudnnGetBatchNormalizationTrainingExReserveSpaceSize, struct handle *
 	   void *x __attribute__((unused)), size_t *out)
 
 STANDIN_API int cudnnBatchNormalizationForwardTrainingEx(struct handle *h, int mode, int ops, const void *alpha, const void *beta,
-	const struct shape *xs, const void *x, const struct shape *zs, const void *z, const struct shape *ys, void *y, const struct shape *ss,
-	const void *scale, const void *bias, double factor, void *mean, void *variance, double epsilon, void *saved_mean, void *saved_variance,
-	void *activation, void *workspace, size_t workspace_bytes, void *reserve, size_t reserve_bytes)
+							 const struct shape *xs, const void *x, const struct shape *zs, const void *z, const struct shape *ys, void *y, const struct shape *ss,
+							 const void *scale, const void *bias, double factor, void *mean, void *variance, double epsilon, void *saved_mean, void *saved_variance,
+							 void *activation, void *workspace, size_t workspace_bytes, void *reserve, size_t reserve_bytes)
 {
 	struct standin_tensors t = { .scalar = { factor, epsilon, mode, ops } };
 
@@ -517,8 +517,8 @@ STANDIN_API int cudnnBatchNormalizationForwardTrainingEx(struct handle *h, int m
 }
 
 STANDIN_API int cudnnBatchNormalizationForwardInference(struct handle *h, int mode, const void *alpha, const void *beta, const struct shape *xs,
-	const void *x, const struct shape *ys, void *y, const struct shape *ss, const void *scale, const void *bias, const void *mean,
-	const void *variance, double epsilon)
+							const void *x, const struct shape *ys, void *y, const struct shape *ss, const void *scale, const void *bias, const void *mean,
+							const void *variance, double epsilon)
 {
 	struct standin_tensors t = { .scalar = { epsilon, mode } };
 
@@ -533,10 +533,10 @@ STANDIN_API int cudnnBatchNormalizationForwardInference(struct handle *h, int mo
 }
 
 STANDIN_API int cudnnBatchNormalizationBackwardEx(struct handle *h, int mode, int ops, const void *alpha, const void *beta, const void *palpha,
-	const void *pbeta, const struct shape *xs, const void *x, const struct shape *ys, const void *y, const struct shape *dys, const void *dy,
-	const struct shape *dzs, void *dz, const struct shape *dxs, void *dx, const struct shape *ss, const void *scale, const void *bias, void *dscale,
-	void *dbias, double epsilon, const void *saved_mean, const void *saved_variance, void *activation, void *workspace, size_t workspace_bytes,
-	void *reserve, size_t reserve_bytes)
+						  const void *pbeta, const struct shape *xs, const void *x, const struct shape *ys, const void *y, const struct shape *dys, const void *dy,
+						  const struct shape *dzs, void *dz, const struct shape *dxs, void *dx, const struct shape *ss, const void *scale, const void *bias, void *dscale,
+						  void *dbias, double epsilon, const void *saved_mean, const void *saved_variance, void *activation, void *workspace, size_t workspace_bytes,
+						  void *reserve, size_t reserve_bytes)
 {
 	struct standin_tensors t = { .scalar = { epsilon, mode, ops } };
 

@@ -211,7 +211,7 @@ struct hello_job *hello_job_new(struct agent *agent, struct launch *launch, size
 }
 
 void hello_job_add(struct hello_job *h, struct client *client, const struct tpck_hello *hello, const char *identity,
-		    const struct live *before)
+		   const struct live *before)
 {
 	struct hello_part *part = &h->part[h->count];
 
@@ -277,7 +277,7 @@ static void gather_ranks(struct agent *agent, struct launch *launch)
 		next = client->next;
 		if (client->launch == launch && client->deferred)
 			hello_job_add(h, client, (struct tpck_hello *)client->deferred, client->deferred + sizeof(struct tpck_hello),
-				hello_predecessor(agent, client, client->deferred + sizeof(struct tpck_hello)));
+				      hello_predecessor(agent, client, client->deferred + sizeof(struct tpck_hello)));
 	}
 	job_give(h);
 }

@@ -25,7 +25,7 @@ void salvage_take(struct salvage *s, uint32_t node, const struct tpck_accord_hol
 		if (tpck_inquiry_add(&s->inquiry, &(struct tpck_evidence){
 							   .point = {row->generation, row->step}, .rank = row->rank, .kind = row->kind, .node = node,
 							   .data = row->data, .parity = row->parity, .index = row->index,
-						   }))
+						  }))
 			break;
 	}
 }

@@ -76,7 +76,7 @@ static void examine_newer(void)
 			json_object_array_add(names, json_object_new_string(driver.names[i]));
 	if (json_object_array_length(names))
 		probe_find_names(NOTE, "newer calls", names, "%zu of the driver's %zu are not in the forwarder's list (--json names them): found by "
-				 "look-up they work and are not followed; a library that is linked to one is loaded only once the driver is in use",
+							     "look-up they work and are not followed; a library that is linked to one is loaded only once the driver is in use",
 				 json_object_array_length(names), driver.count);
 	else
 		probe_find(GOOD, "newer calls", "none: the forwarder lists all %zu of the driver's", driver.count);
@@ -167,7 +167,7 @@ static void say_doors(unsigned bases, unsigned answers, json_object *forms, json
 
 	if (others)
 		probe_find_names(BAD, "doors", json_object_get(unknown), "cuGetProcAddress gives other functions than dlsym for %zu of %u calls, %s "
-				 "the first: programs with the vendor's runtime are not followed there, and have no snapshots that can be trusted",
+									 "the first: programs with the vendor's runtime are not followed there, and have no snapshots that can be trusted",
 				 others, bases, json_object_get_string(json_object_array_get_idx(unknown, 0)));
 	if (newer)
 		probe_find_names(NOTE, "doors", json_object_get(forms), "cuGetProcAddress also gives %zu forms of calls that the library does not follow "

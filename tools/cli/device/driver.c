@@ -229,7 +229,7 @@ static void say_ordinary(void)
 
 	if (CALL(cuDeviceGetAttribute, &can, CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS, probe_device) == CUDA_SUCCESS && can)
 		probe_find(NOTE, "ordinary memory", "kernels can read and write it by themselves here: what one writes to malloc's memory is not in snapshots. "
-			   "Programs that rely on it should set TRANSPCKPT_DISABLE=1");
+						    "Programs that rely on it should set TRANSPCKPT_DISABLE=1");
 }
 
 static void say_loading(void)

@@ -324,7 +324,7 @@ void probe_waits_on_memory_run(void)
 			   plainly == DEAD ? "they wait for ever" : probe_error(result));
 	else if (there != PASSES)
 		probe_find(NOTE, "waits on memory", "streams wait for values in cuMemAlloc's memory, but not in mapped memory (%s), which the library gives "
-			   "programs: those that call cuStreamWaitValue32 themselves are refused it, and should set TRANSPCKPT_DISABLE=1",
+						    "programs: those that call cuStreamWaitValue32 themselves are refused it, and should set TRANSPCKPT_DISABLE=1",
 			   there == DEAD ? "they wait for ever" : probe_error(of_mapped));
 	else
 		probe_find(GOOD, "waits on memory", "streams wait for values in mapped memory as in cuMemAlloc's; the library itself does not need it");
