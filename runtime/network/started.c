@@ -15,6 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "runtime/base/clock.h"
 #include "runtime/base/digest.h"
 #include "runtime/base/kernel.h"
 #include "runtime/base/layout.h"
@@ -32,13 +33,16 @@ enum standing {
 	EARLY,    /* whoever it belongs to has no session yet */
 	BELONGS,  /* to the root */
 };
-enum { PATH = 320, GENERATIONS = 64, SAME = 64 };
+enum { PATH = 320, GENERATIONS = 64, SAME = 64, SOON_TIMES = 100 };
+#define AGAIN_NS 20000000ull
 static _Atomic int standing;
 _Atomic bool tpck_started_unsure, tpck_started_now;
 static tpck_spin moving;             /* the mail below moves to the root's */
 static struct tpck_mail *kept;       /* what is said early */
 static struct tpck_mail *roots_mail; /* NULL: there is none yet */
 static uint32_t number;
+static _Atomic bool looks;           /* a thread looks again */
+static _Atomic uint64_t looked_ns;
 
 TPCK_AT_START void tpck_started_may_be(bool may)
 {
@@ -191,23 +195,41 @@ static enum found look_and_belong(void)
 
 	if (found == FOUND_ROOT)
 		belong(&of, session);
+	looked_ns = tpck_clock_monotonic_ns();
 	return found;
+}
+
+void tpck_started_looks(void)
+{
+	int saved = errno;
+
+	if (atomic_load(&standing) != EARLY || tpck_clock_monotonic_ns() - atomic_load(&looked_ns) < AGAIN_NS || atomic_exchange(&looks, true))
+		return;
+	if (atomic_load(&standing) == EARLY)
+		(void)look_and_belong();
+	atomic_store(&looks, false);
+	errno = saved;
 }
 
 /* While the root has no session. */
 static void *watch_main(void *unused)
 {
-	struct timespec pause = {0, 250000000};
+	struct timespec pause = {0, 100000000};
 	enum found found = FOUND_LIBRARY;
 	int early = EARLY;
+	unsigned times = 0;
 
 	(void)unused;
 	tpck_thread_own();
 	pthread_setname_np(pthread_self(), "tpck-started");
 	while (found == FOUND_LIBRARY && atomic_load(&standing) == EARLY) {
 		tpck_sys_clock_nanosleep(CLOCK_MONOTONIC, 0, &pause, NULL);
-		pause.tv_sec = 1;
-		found = look_and_belong();
+		pause.tv_sec = ++times > SOON_TIMES;
+		if (atomic_exchange(&looks, true))
+			continue;
+		if (atomic_load(&standing) == EARLY)
+			found = look_and_belong();
+		atomic_store(&looks, false);
 	}
 	if (found == FOUND_NOBODY && atomic_compare_exchange_strong(&standing, &early, NOBODYS))
 		atomic_store(&tpck_started_now, false);
@@ -253,6 +275,7 @@ bool tpck_started_forked(void)
 	atomic_store(&tpck_started_unsure, false);
 	atomic_store(&tpck_started_now, false);
 	atomic_store(&moving, 0);
+	atomic_store(&looks, false);
 	roots_mail = kept = NULL;
 	return was;
 }

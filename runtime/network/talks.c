@@ -479,6 +479,8 @@ void tpck_network_sent_slow(int fd, const struct iovec *parts, size_t count, ssi
 		errno = error;
 		return;
 	}
+	if (tpck_network_is_started())
+		tpck_started_looks();
 	tpck_spin_lock(&lock);
 	talk = talk_of(fd);
 	if (talk && talk->kind == TPCK_TALK_TOLD && count)

@@ -264,7 +264,8 @@ def two_writers(checks):
             data = place.content("shared.pt")
             if data is not None and (len(data) != 50000 or len(set(data)) != 1):
                 torn.append((len(data), set(data)))
-        checks.ok(not torn and all(p.returncode == 0 for p in programs), "three processes that write one path: never torn", torn[:3])
+        checks.ok(not torn and all(p.returncode == 0 for p in programs), "three processes that write one path: never torn", torn[:3],
+                  [p.returncode for p in programs])
 
 
 # A name is made, as tempfile makes names, and what is saved is written by it while the one that made it is open.
