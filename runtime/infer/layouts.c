@@ -14,21 +14,9 @@
 #define ELEMENT(letter, bytes) ((uint32_t)(letter) | (uint32_t)(bytes) << 8)
 #define LENGTH(array) (sizeof(array) / sizeof *(array))
 
-/* Parameters one by one, a letter each:
- *   p g m v x o  a tensor: parameter, gradient, first and second moment, another of the optimizer's, any of these
- *   #            the number of elements
- *   F            an empty functor, a byte        b  a byte        i  four bytes        q  eight bytes that are not looked at
- *   T            the structure of lists
- *   A 1 2 E W M  reals: lr, beta1, beta2, eps, weight decay, momentum       .  a real that is not looked at
- *   S            a four-byte integer: the step
- *   L G I        addresses of floats on the device: lr, grad_scale, found_inf
- *   a            the scalar of an elementwise operation, of the width that its arithmetic has
- * Roles are the letters of tensors; reals have 8 bytes in PyTorch's kernels and 4 in others'. */
-
+/* What the letters mean says optimizers.def. */
 enum list_form { LISTS, LISTS_WITH_STEPS, LISTS_WITH_SCALARS };
 
-/* Kernels that get lists. `types` says what of the functor's template arguments gives the elements' types: "0" all lists
- * have the first one's, "." plain TransformerEngine and Apex order, "M" PyTorch's mixed Adam. */
 static const struct list_row {
 	const char *functor;
 	enum list_form form;
@@ -39,77 +27,43 @@ static const struct list_row {
 	char types;
 	const char *family;
 } list_rows[] = {
-	{"20FusedAdamMathFunctorI", LISTS_WITH_STEPS, 4, "pgmv", "TFLA12WEbGI", 8, '0', "torch fused adam"},
-	{"20FusedAdamMathFunctorI", LISTS_WITH_STEPS, 5, "pgmvx", "TFLA12WEbGI", 8, '0', "torch fused adam"},
-	{"22FusedAdamMathFunctorMPIfffN3c108BFloat16ES7_", LISTS_WITH_STEPS, 4, "pgmv", "TFLA12WEbGI", 8, 'M', "torch fused adam"},
-	{"22FusedAdamMathFunctorMPIfffN3c108BFloat16ES7_", LISTS_WITH_STEPS, 5, "pgmvx", "TFLA12WEbGI", 8, 'M', "torch fused adam"},
-	{"23FusedAdagradMathFunctorI", LISTS_WITH_STEPS, 3, "pgv", "TFLA.WEbGI", 8, '0', "torch fused adagrad"},
-	{"19FusedSgdMathFunctorI", LISTS, 2, "pg", "TFWMLA.bbbGI", 8, '0', "torch fused sgd"},
-	{"19FusedSgdMathFunctorI", LISTS, 3, "pgm", "TFWMLA.bbbGI", 8, '0', "torch fused sgd"},
-	{"17multi_tensor_adam11AdamFunctorI", LISTS, 4, "gpmv", "#qTF12..EAiW", 4, '.', "transformer-engine adam"},
-	{"11AdamFunctorI", LISTS, 4, "gpmv", "#qTF12..EAiW", 4, '.', "multi-tensor adam"},
+#define TPCK_LIST_LAYOUT(...) {__VA_ARGS__},
+#include "runtime/infer/optimizers.def"
 };
 
-/* PyTorch's elementwise operations on lists: F<T, lists, of them read, which is written>, then the operation. */
 static const struct functor_row {
 	const char *functor;
 	enum list_form form;
 	const char *letters;
 } functor_rows[] = {
-	{"22TernaryOpScalarFunctorI", LISTS, "TFFa"},       {"26TernaryOpScalarListFunctorI", LISTS_WITH_SCALARS, "TFF"},
-	{"20TernaryOpListFunctorI", LISTS, "TFF"},          {"24PointwiseOpScalarFunctorI", LISTS, "TFFa"},
-	{"28PointwiseOpScalarListFunctorI", LISTS_WITH_SCALARS, "TFF"},
-	{"32PointwiseOpScalar0dTensorFunctorI", LISTS, "TFFa"},
-	{"24BinaryOpListAlphaFunctorI", LISTS, "TFFa"},     {"21BinaryOpScalarFunctorI", LISTS, "TFFa"},
-	{"25BinaryOpScalarListFunctorI", LISTS_WITH_SCALARS, "TFF"},
-	{"27BinaryOpScalarTensorFunctorI", LISTS, "TFFqa"}, {"14UnaryOpFunctorI", LISTS, "TFF"},
-	{"11CopyFunctorI", LISTS, "TFF"},                   {"11ZeroFunctorI", LISTS, "TF"},
+#define TPCK_LIST_OPERATION(...) {__VA_ARGS__},
+#include "runtime/infer/optimizers.def"
 };
 
-/* What is more than that some list is written. */
 static const struct operation_row {
 	const char *functor, *arguments, *operation;
 	enum tpck_layout_kind kind;
 } operation_rows[] = {
-	{"22TernaryOpScalarFunctorI", "Li2ELi2ELi0E", "11LerpFunctorI", TPCK_LAYOUT_LERP},
-	{"26TernaryOpScalarListFunctorI", "Li2ELi2ELi0E", "11LerpFunctorI", TPCK_LAYOUT_LERP},
-	{"24PointwiseOpScalarFunctorI", "Li3ELi3ELi0E", "St10multipliesI", TPCK_LAYOUT_ADDCMUL},
-	{"24PointwiseOpScalarFunctorI", "Li3ELi3ELi0E", "St7dividesI", TPCK_LAYOUT_ADDCDIV},
-	{"28PointwiseOpScalarListFunctorI", "Li3ELi3ELi0E", "St10multipliesI", TPCK_LAYOUT_ADDCMUL},
-	{"28PointwiseOpScalarListFunctorI", "Li3ELi3ELi0E", "St7dividesI", TPCK_LAYOUT_ADDCDIV},
-	{"24BinaryOpListAlphaFunctorI", "Li2ELi2ELi0E", "St4plusI", TPCK_LAYOUT_ADD},
-	{"24BinaryOpListAlphaFunctorI", "Li3ELi2ELi2E", "St4plusI", TPCK_LAYOUT_SUM},
-	{"21BinaryOpScalarFunctorI", "Li1ELi1ELi0E", "St10multipliesI", TPCK_LAYOUT_SCALE},
+#define TPCK_LIST_MEANING(functor, arguments, operation, kind) {functor, arguments, operation, TPCK_LAYOUT_##kind},
+#include "runtime/infer/optimizers.def"
 };
 
-/* Kernels with a launch for each tensor; of bitsandbytes the template's digit is the algorithm. */
 static const struct tensor_row {
 	const char *begin, *end; /* of the mangled name */
 	const char *letters;
 	const char *family;
 } tensor_rows[] = {
-	{"_Z21kOptimizer32bit2StateI", "Li0EEvPT_S1_PfS2_S2_ffffffffiffbi", "gpmvq..12..EWSA.b#", "bitsandbytes adam"},
-	{"_Z21kOptimizer32bit2StateI", "Li0EEvPT_S2_PfS3_S3_ffffffffiffbi", "gpmvq..12..EWSA.b#", "bitsandbytes adam"},
-	{"_Z21kOptimizer32bit1StateI", "Li1EEvPT_S1_PfS2_ffffffiffbi", "gpmq..12EWSA.b#", "bitsandbytes momentum"},
-	{"_Z21kOptimizer32bit1StateI", "Li1EEvPT_S2_PfS3_ffffffiffbi", "gpmq..12EWSA.b#", "bitsandbytes momentum"},
-	{"_Z21kOptimizer32bit1StateI", "Li5EEvPT_S1_PfS2_ffffffiffbi", "gpmq..12EWSA.b#", "bitsandbytes lion"},
-	{"_Z21kOptimizer32bit1StateI", "Li5EEvPT_S2_PfS3_ffffffiffbi", "gpmq..12EWSA.b#", "bitsandbytes lion"},
-	{"_Z21kOptimizer32bit1StateI", "Li2EEvPT_S1_PfS2_ffffffiffbi", "gpvq..12EWSA.b#", "bitsandbytes rmsprop"},
-	{"_Z21kOptimizer32bit1StateI", "Li2EEvPT_S2_PfS3_ffffffiffbi", "gpvq..12EWSA.b#", "bitsandbytes rmsprop"},
-	{"_Z13adamw_kernel2", "PfS_S_S_lfffffff", "pgmv#A12..EW", "llm.c adamw"},
-	{"_Z13adamw_kernel3I", "EvPT_PfPT0_S3_S3_mlllffffffffj", "pqgmv#qqqA12..EW.i", "llm.c adamw"},
-	{"_Z13adamw_kernel3I", "EvPT_PfPT0_S2_S2_mlllffffffffj", "pqgmv#qqqA12..EW.i", "llm.c adamw"},
+#define TPCK_TENSOR_LAYOUT(...) {__VA_ARGS__},
+#include "runtime/infer/optimizers.def"
 };
 
-/* PyTorch's kernels for one tensor: (int n, operation, array of pointers), the first of which is written. */
 static const struct elementwise_row {
 	const char *part;
 	uint32_t pointers;
 	enum tpck_layout_kind kind;
 } elementwise_rows[] = {
-	{"addcdiv_cuda_kernel", 4, TPCK_LAYOUT_ADDCDIV},
-	{"addcmul_cuda_kernel", 4, TPCK_LAYOUT_ADDCMUL},
-	{"lerp_scalar_kernel", 3, TPCK_LAYOUT_LERP},
+#define TPCK_ELEMENTWISE(part, pointers, kind) {part, pointers, TPCK_LAYOUT_##kind},
+#include "runtime/infer/optimizers.def"
 };
 
 /* ---- types --------------------------------------------------------------------------------------------------- */

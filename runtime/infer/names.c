@@ -8,60 +8,26 @@
 #include <stddef.h>
 #include <string.h>
 
-/* Parts of names of kernels that apply a functor to lists of tensors, and the sizes of all their parameters where
- * they were read out of shipped binaries (torch 2.15 cu132, transformer-engine 2.20, DeepSpeed 0.19). A row with a
- * NULL family is not an optimizer. The first row whose part is found decides. */
 static const struct list_kernel {
 	const char *part;
-	const char *family;
-	uint32_t sizes[4];
-	bool no_update; /* of an optimizer, but not the launch that writes the parameters */
+	const char *family; /* NULL: of no optimizer */
+	uint32_t sizes[3];
+	bool updates;
 } list_kernels[] = {
-	{"non_finite_check", NULL, {0}, false},
-	{"LpNorm", NULL, {0}, false},
-	{"L2Norm", NULL, {0}, false},
-	{"MaxNorm", NULL, {0}, false},
-	{"ZeroFunctor", NULL, {0}, false},
-	{"CopyFunctor", NULL, {0}, false},
-	{"4CopyI", NULL, {0}, false},
-	{"::Copy<", NULL, {0}, false},
-	{"ScaleFunctor", NULL, {0}, false},
-	{"ScalePtrFunctor", NULL, {0}, false},
-	{"AxpbyFunctor", NULL, {0}, false},
-	{"BinaryOpScalarTensor", NULL, {0}, false},
-	{"minimum", NULL, {0}, false},
-	{"maximum", NULL, {0}, false},
-	{"FusedAdam", "torch fused adam", {25624, 25288}, false},
-	{"FusedAdagrad", "torch fused adagrad", {26960}, false},
-	{"FusedSgd", "torch fused sgd", {24272}, false},
-	{"AdamCapturable", "multi-tensor adam", {3120}, false},
-	{"AdamFunctor", "multi-tensor adam", {3100, 3820, 2904}, false},
-	{"SGDFunctor", "multi-tensor sgd", {3188, 3092}, false},
-	{"LionFunctor", "multi-tensor lion", {2988}, false},
-	{"Adagrad", "multi-tensor adagrad", {0}, false},
-	{"NovoGrad", "multi-tensor novograd", {0}, false},
-	{"LAMB", "multi-tensor lamb", {0}, false},
-	{"Lamb", "multi-tensor lamb", {0}, false},
-	{"PointwiseOp", "torch foreach", {24208, 25538}, false},
-	{"TernaryOp", "torch foreach", {24208}, true},
-	{"BinaryOpListAlpha", "torch foreach", {24208}, false},
-	{"BinaryOpScalarList", "torch foreach", {26882}, true},
-	{"BinaryOpScalar", "torch foreach", {25776}, true},
+#define UPDATES true
+#define PREPARES false
+#define TPCK_NEUTRAL_KERNEL(part) {part, NULL, {0}, false},
+#define TPCK_LIST_KERNEL(part, family, one, two, three, updates) {part, family, {one, two, three}, updates},
+#include "runtime/infer/optimizers.def"
 };
 
-/* Kernels with names of their own, one launch a tensor, and the sizes of all their parameters (bitsandbytes 0.50). */
 static const struct tensor_kernel {
 	const char *part;
 	const char *family;
 	uint32_t size;
 } tensor_kernels[] = {
-	{"kOptimizer32bit2State", "bitsandbytes", 92},
-	{"kOptimizer32bit1State", "bitsandbytes", 76},
-	{"kOptimizerStatic8bit2StateBlockwise", "bitsandbytes 8 bit", 112},
-	{"kOptimizerStatic8bit1StateBlockwise", "bitsandbytes 8 bit", 80},
-	{"lamb_cuda_kernel_part1", "deepspeed lamb", 96},
-	{"lamb_cuda_kernel_part2", "deepspeed lamb", 24},
-	{"lamb_cuda_kernel_part3", "deepspeed lamb", 112},
+#define TPCK_TENSOR_KERNEL(part, family, size) {part, family, size},
+#include "runtime/infer/optimizers.def"
 };
 
 static const char *const optimizer_words[] = {
@@ -173,8 +139,8 @@ static struct tpck_named_kernel name_list_kernel(const char *name, uint32_t para
 		if (strstr(name, list_kernels[i].part)) {
 			kernel.family = list_kernels[i].family;
 			kernel.role = kernel.family ? TPCK_ROLE_OPTIMIZER : TPCK_ROLE_NEUTRAL;
-			kernel.layout_known = kernel.family && size_among(param_bytes, list_kernels[i].sizes, 4);
-			kernel.update = kernel.family && !list_kernels[i].no_update;
+			kernel.layout_known = kernel.family && size_among(param_bytes, list_kernels[i].sizes, 3);
+			kernel.update = kernel.family && list_kernels[i].updates;
 			kernel.common = kernel.family && strcmp(kernel.family, "torch foreach") == 0;
 			break;
 		}
