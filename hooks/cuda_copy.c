@@ -82,62 +82,85 @@ static void copy_end(struct tpck_thread *self, const struct copy *copy, struct t
 	tpck_engine_leave(self);
 }
 
-/* The shape of every hook below: not a function, since each real call has its own type. */
-#define COPY(copy_, ...)                                                   \
-	do {                                                               \
-		struct copy copy = copy_;                                  \
-		struct tpck_thread *self = tpck_engine_enter();            \
-		CUresult result = CUDA_SUCCESS;                            \
-		struct tpck_call call;                                     \
-		note_target(&copy);                                        \
-		if (!self)                                                 \
-			return TPCK_CALL(__VA_ARGS__);                     \
-		if (copy_begin(self, &copy, &call) == TPCK_GO_RUN)         \
-			result = TPCK_CALL(__VA_ARGS__);                   \
-		copy_end(self, &copy, &call, result);                      \
-		return result;                                             \
-	} while (0)
+struct copying {
+	struct tpck_thread *self; /* NULL: nothing is followed */
+	struct copy copy;
+	struct tpck_call call;
+};
+
+/* Around a real call: whether it is to be made. */
+static bool begins(struct copying *copying, struct copy copy)
+{
+	copying->self = tpck_engine_enter();
+	copying->copy = copy;
+	note_target(&copying->copy);
+	return !copying->self || copy_begin(copying->self, &copying->copy, &copying->call) == TPCK_GO_RUN;
+}
+
+static CUresult ends(struct copying *copying, CUresult result)
+{
+	if (copying->self)
+		copy_end(copying->self, &copying->copy, &copying->call, result);
+	return result;
+}
+
 #define ARGS(direction_, dst_, src_, bytes_, stream_, queued_) \
 	((struct copy){direction_, (CUdeviceptr)(dst_), (CUdeviceptr)(src_), bytes_, stream_, queued_})
 
 CUresult tpck_hook_cuMemcpyHtoD_v2(CUdeviceptr dstDevice, const void *srcHost, size_t ByteCount)
 {
-	COPY(ARGS(TO_DEVICE, dstDevice, srcHost, ByteCount, NULL, false), cuMemcpyHtoD_v2, dstDevice, srcHost, ByteCount);
+	struct copying copying;
+
+	return ends(&copying, begins(&copying, ARGS(TO_DEVICE, dstDevice, srcHost, ByteCount, NULL, false))
+			? TPCK_CALL(cuMemcpyHtoD_v2, dstDevice, srcHost, ByteCount) : CUDA_SUCCESS);
 }
 
 CUresult tpck_hook_cuMemcpyHtoD_v2_ptds(CUdeviceptr dstDevice, const void *srcHost, size_t ByteCount)
 {
-	COPY(ARGS(TO_DEVICE, dstDevice, srcHost, ByteCount, CU_STREAM_PER_THREAD, false), cuMemcpyHtoD_v2_ptds,
-	     dstDevice, srcHost, ByteCount);
+	struct copying copying;
+
+	return ends(&copying, begins(&copying, ARGS(TO_DEVICE, dstDevice, srcHost, ByteCount, CU_STREAM_PER_THREAD, false))
+			? TPCK_CALL(cuMemcpyHtoD_v2_ptds, dstDevice, srcHost, ByteCount) : CUDA_SUCCESS);
 }
 
 CUresult tpck_hook_cuMemcpyDtoH_v2(void *dstHost, CUdeviceptr srcDevice, size_t ByteCount)
 {
-	COPY(ARGS(TO_HOST, dstHost, srcDevice, ByteCount, NULL, false), cuMemcpyDtoH_v2, dstHost, srcDevice, ByteCount);
+	struct copying copying;
+
+	return ends(&copying, begins(&copying, ARGS(TO_HOST, dstHost, srcDevice, ByteCount, NULL, false))
+			? TPCK_CALL(cuMemcpyDtoH_v2, dstHost, srcDevice, ByteCount) : CUDA_SUCCESS);
 }
 
 CUresult tpck_hook_cuMemcpyDtoH_v2_ptds(void *dstHost, CUdeviceptr srcDevice, size_t ByteCount)
 {
-	COPY(ARGS(TO_HOST, dstHost, srcDevice, ByteCount, CU_STREAM_PER_THREAD, false), cuMemcpyDtoH_v2_ptds, dstHost,
-	     srcDevice, ByteCount);
+	struct copying copying;
+
+	return ends(&copying, begins(&copying, ARGS(TO_HOST, dstHost, srcDevice, ByteCount, CU_STREAM_PER_THREAD, false))
+			? TPCK_CALL(cuMemcpyDtoH_v2_ptds, dstHost, srcDevice, ByteCount) : CUDA_SUCCESS);
 }
 
 CUresult tpck_hook_cuMemcpyDtoD_v2(CUdeviceptr dstDevice, CUdeviceptr srcDevice, size_t ByteCount)
 {
-	COPY(ARGS(ON_DEVICE, dstDevice, srcDevice, ByteCount, NULL, true), cuMemcpyDtoD_v2, dstDevice, srcDevice,
-	     ByteCount);
+	struct copying copying;
+
+	return ends(&copying, begins(&copying, ARGS(ON_DEVICE, dstDevice, srcDevice, ByteCount, NULL, true))
+			? TPCK_CALL(cuMemcpyDtoD_v2, dstDevice, srcDevice, ByteCount) : CUDA_SUCCESS);
 }
 
 CUresult tpck_hook_cuMemcpyDtoD_v2_ptds(CUdeviceptr dstDevice, CUdeviceptr srcDevice, size_t ByteCount)
 {
-	COPY(ARGS(ON_DEVICE, dstDevice, srcDevice, ByteCount, CU_STREAM_PER_THREAD, true), cuMemcpyDtoD_v2_ptds,
-	     dstDevice, srcDevice, ByteCount);
+	struct copying copying;
+
+	return ends(&copying, begins(&copying, ARGS(ON_DEVICE, dstDevice, srcDevice, ByteCount, CU_STREAM_PER_THREAD, true))
+			? TPCK_CALL(cuMemcpyDtoD_v2_ptds, dstDevice, srcDevice, ByteCount) : CUDA_SUCCESS);
 }
 
 CUresult tpck_hook_cuMemcpyHtoDAsync_v2(CUdeviceptr dstDevice, const void *srcHost, size_t ByteCount, CUstream hStream)
 {
-	COPY(ARGS(TO_DEVICE, dstDevice, srcHost, ByteCount, hStream, true), cuMemcpyHtoDAsync_v2, dstDevice, srcHost,
-	     ByteCount, hStream);
+	struct copying copying;
+
+	return ends(&copying, begins(&copying, ARGS(TO_DEVICE, dstDevice, srcHost, ByteCount, hStream, true))
+			? TPCK_CALL(cuMemcpyHtoDAsync_v2, dstDevice, srcHost, ByteCount, hStream) : CUDA_SUCCESS);
 }
 
 CUresult tpck_hook_cuMemcpyHtoDAsync_v2_ptsz(CUdeviceptr dstDevice, const void *srcHost, size_t ByteCount,
@@ -148,8 +171,10 @@ CUresult tpck_hook_cuMemcpyHtoDAsync_v2_ptsz(CUdeviceptr dstDevice, const void *
 
 CUresult tpck_hook_cuMemcpyDtoHAsync_v2(void *dstHost, CUdeviceptr srcDevice, size_t ByteCount, CUstream hStream)
 {
-	COPY(ARGS(TO_HOST, dstHost, srcDevice, ByteCount, hStream, true), cuMemcpyDtoHAsync_v2, dstHost, srcDevice,
-	     ByteCount, hStream);
+	struct copying copying;
+
+	return ends(&copying, begins(&copying, ARGS(TO_HOST, dstHost, srcDevice, ByteCount, hStream, true))
+			? TPCK_CALL(cuMemcpyDtoHAsync_v2, dstHost, srcDevice, ByteCount, hStream) : CUDA_SUCCESS);
 }
 
 CUresult tpck_hook_cuMemcpyDtoHAsync_v2_ptsz(void *dstHost, CUdeviceptr srcDevice, size_t ByteCount, CUstream hStream)
@@ -160,8 +185,10 @@ CUresult tpck_hook_cuMemcpyDtoHAsync_v2_ptsz(void *dstHost, CUdeviceptr srcDevic
 CUresult tpck_hook_cuMemcpyDtoDAsync_v2(CUdeviceptr dstDevice, CUdeviceptr srcDevice, size_t ByteCount,
 					CUstream hStream)
 {
-	COPY(ARGS(ON_DEVICE, dstDevice, srcDevice, ByteCount, hStream, true), cuMemcpyDtoDAsync_v2, dstDevice,
-	     srcDevice, ByteCount, hStream);
+	struct copying copying;
+
+	return ends(&copying, begins(&copying, ARGS(ON_DEVICE, dstDevice, srcDevice, ByteCount, hStream, true))
+			? TPCK_CALL(cuMemcpyDtoDAsync_v2, dstDevice, srcDevice, ByteCount, hStream) : CUDA_SUCCESS);
 }
 
 CUresult tpck_hook_cuMemcpyDtoDAsync_v2_ptsz(CUdeviceptr dstDevice, CUdeviceptr srcDevice, size_t ByteCount,
@@ -172,19 +199,26 @@ CUresult tpck_hook_cuMemcpyDtoDAsync_v2_ptsz(CUdeviceptr dstDevice, CUdeviceptr 
 
 CUresult tpck_hook_cuMemcpy(CUdeviceptr dst, CUdeviceptr src, size_t ByteCount)
 {
-	COPY(ARGS(direction_of(dst, src), dst, src, ByteCount, NULL, false), cuMemcpy, dst, src, ByteCount);
+	struct copying copying;
+
+	return ends(&copying, begins(&copying, ARGS(direction_of(dst, src), dst, src, ByteCount, NULL, false))
+			? TPCK_CALL(cuMemcpy, dst, src, ByteCount) : CUDA_SUCCESS);
 }
 
 CUresult tpck_hook_cuMemcpy_ptds(CUdeviceptr dst, CUdeviceptr src, size_t ByteCount)
 {
-	COPY(ARGS(direction_of(dst, src), dst, src, ByteCount, CU_STREAM_PER_THREAD, false), cuMemcpy_ptds, dst, src,
-	     ByteCount);
+	struct copying copying;
+
+	return ends(&copying, begins(&copying, ARGS(direction_of(dst, src), dst, src, ByteCount, CU_STREAM_PER_THREAD, false))
+			? TPCK_CALL(cuMemcpy_ptds, dst, src, ByteCount) : CUDA_SUCCESS);
 }
 
 CUresult tpck_hook_cuMemcpyAsync(CUdeviceptr dst, CUdeviceptr src, size_t ByteCount, CUstream hStream)
 {
-	COPY(ARGS(direction_of(dst, src), dst, src, ByteCount, hStream, true), cuMemcpyAsync, dst, src, ByteCount,
-	     hStream);
+	struct copying copying;
+
+	return ends(&copying, begins(&copying, ARGS(direction_of(dst, src), dst, src, ByteCount, hStream, true))
+			? TPCK_CALL(cuMemcpyAsync, dst, src, ByteCount, hStream) : CUDA_SUCCESS);
 }
 
 CUresult tpck_hook_cuMemcpyAsync_ptsz(CUdeviceptr dst, CUdeviceptr src, size_t ByteCount, CUstream hStream)
@@ -195,22 +229,28 @@ CUresult tpck_hook_cuMemcpyAsync_ptsz(CUdeviceptr dst, CUdeviceptr src, size_t B
 CUresult tpck_hook_cuMemcpyPeer(CUdeviceptr dstDevice, CUcontext dstContext, CUdeviceptr srcDevice,
 				CUcontext srcContext, size_t ByteCount)
 {
-	COPY(ARGS(ON_DEVICE, dstDevice, srcDevice, ByteCount, NULL, true), cuMemcpyPeer, dstDevice, dstContext,
-	     srcDevice, srcContext, ByteCount);
+	struct copying copying;
+
+	return ends(&copying, begins(&copying, ARGS(ON_DEVICE, dstDevice, srcDevice, ByteCount, NULL, true))
+			? TPCK_CALL(cuMemcpyPeer, dstDevice, dstContext, srcDevice, srcContext, ByteCount) : CUDA_SUCCESS);
 }
 
 CUresult tpck_hook_cuMemcpyPeer_ptds(CUdeviceptr dstDevice, CUcontext dstContext, CUdeviceptr srcDevice,
 				     CUcontext srcContext, size_t ByteCount)
 {
-	COPY(ARGS(ON_DEVICE, dstDevice, srcDevice, ByteCount, CU_STREAM_PER_THREAD, true), cuMemcpyPeer_ptds, dstDevice,
-	     dstContext, srcDevice, srcContext, ByteCount);
+	struct copying copying;
+
+	return ends(&copying, begins(&copying, ARGS(ON_DEVICE, dstDevice, srcDevice, ByteCount, CU_STREAM_PER_THREAD, true))
+			? TPCK_CALL(cuMemcpyPeer_ptds, dstDevice, dstContext, srcDevice, srcContext, ByteCount) : CUDA_SUCCESS);
 }
 
 CUresult tpck_hook_cuMemcpyPeerAsync(CUdeviceptr dstDevice, CUcontext dstContext, CUdeviceptr srcDevice,
 				     CUcontext srcContext, size_t ByteCount, CUstream hStream)
 {
-	COPY(ARGS(ON_DEVICE, dstDevice, srcDevice, ByteCount, hStream, true), cuMemcpyPeerAsync, dstDevice, dstContext,
-	     srcDevice, srcContext, ByteCount, hStream);
+	struct copying copying;
+
+	return ends(&copying, begins(&copying, ARGS(ON_DEVICE, dstDevice, srcDevice, ByteCount, hStream, true))
+			? TPCK_CALL(cuMemcpyPeerAsync, dstDevice, dstContext, srcDevice, srcContext, ByteCount, hStream) : CUDA_SUCCESS);
 }
 
 CUresult tpck_hook_cuMemcpyPeerAsync_ptsz(CUdeviceptr dstDevice, CUcontext dstContext, CUdeviceptr srcDevice,
@@ -314,7 +354,8 @@ CUresult tpck_hook_cuMemcpy2DUnaligned_v2_ptds(const CUDA_MEMCPY2D *pCopy)
 {
 	struct block block;
 
-	return block_ends(&block, block_begins(&block, copy_2d(pCopy, CU_STREAM_PER_THREAD)) ? TPCK_CALL(cuMemcpy2DUnaligned_v2_ptds, pCopy) : CUDA_SUCCESS);
+	return block_ends(&block, block_begins(&block, copy_2d(pCopy, CU_STREAM_PER_THREAD))
+			? TPCK_CALL(cuMemcpy2DUnaligned_v2_ptds, pCopy) : CUDA_SUCCESS);
 }
 
 CUresult tpck_hook_cuMemcpy2DAsync_v2(const CUDA_MEMCPY2D *pCopy, CUstream hStream)

@@ -113,49 +113,56 @@ CUresult tpck_hook_cuMemsetD2D8_v2(CUdeviceptr dstDevice, size_t dstPitch, unsig
 {
 	struct set set;
 
-	return ends(&set, begins(&set, dstDevice, Width * Height, uc, NULL) ? TPCK_CALL(cuMemsetD2D8_v2, dstDevice, dstPitch, uc, Width, Height) : CUDA_SUCCESS);
+	return ends(&set, begins(&set, dstDevice, Width * Height, uc, NULL)
+			? TPCK_CALL(cuMemsetD2D8_v2, dstDevice, dstPitch, uc, Width, Height) : CUDA_SUCCESS);
 }
 
 CUresult tpck_hook_cuMemsetD2D8_v2_ptds(CUdeviceptr dstDevice, size_t dstPitch, unsigned char uc, size_t Width, size_t Height)
 {
 	struct set set;
 
-	return ends(&set, begins(&set, dstDevice, Width * Height, uc, CU_STREAM_PER_THREAD) ? TPCK_CALL(cuMemsetD2D8_v2_ptds, dstDevice, dstPitch, uc, Width, Height) : CUDA_SUCCESS);
+	return ends(&set, begins(&set, dstDevice, Width * Height, uc, CU_STREAM_PER_THREAD)
+			? TPCK_CALL(cuMemsetD2D8_v2_ptds, dstDevice, dstPitch, uc, Width, Height) : CUDA_SUCCESS);
 }
 
 CUresult tpck_hook_cuMemsetD2D16_v2(CUdeviceptr dstDevice, size_t dstPitch, unsigned short us, size_t Width, size_t Height)
 {
 	struct set set;
 
-	return ends(&set, begins(&set, dstDevice, Width * Height * 2, us, NULL) ? TPCK_CALL(cuMemsetD2D16_v2, dstDevice, dstPitch, us, Width, Height) : CUDA_SUCCESS);
+	return ends(&set, begins(&set, dstDevice, Width * Height * 2, us, NULL)
+			? TPCK_CALL(cuMemsetD2D16_v2, dstDevice, dstPitch, us, Width, Height) : CUDA_SUCCESS);
 }
 
 CUresult tpck_hook_cuMemsetD2D16_v2_ptds(CUdeviceptr dstDevice, size_t dstPitch, unsigned short us, size_t Width, size_t Height)
 {
 	struct set set;
 
-	return ends(&set, begins(&set, dstDevice, Width * Height * 2, us, CU_STREAM_PER_THREAD) ? TPCK_CALL(cuMemsetD2D16_v2_ptds, dstDevice, dstPitch, us, Width, Height) : CUDA_SUCCESS);
+	return ends(&set, begins(&set, dstDevice, Width * Height * 2, us, CU_STREAM_PER_THREAD)
+			? TPCK_CALL(cuMemsetD2D16_v2_ptds, dstDevice, dstPitch, us, Width, Height) : CUDA_SUCCESS);
 }
 
 CUresult tpck_hook_cuMemsetD2D32_v2(CUdeviceptr dstDevice, size_t dstPitch, unsigned int ui, size_t Width, size_t Height)
 {
 	struct set set;
 
-	return ends(&set, begins(&set, dstDevice, Width * Height * 4, ui, NULL) ? TPCK_CALL(cuMemsetD2D32_v2, dstDevice, dstPitch, ui, Width, Height) : CUDA_SUCCESS);
+	return ends(&set, begins(&set, dstDevice, Width * Height * 4, ui, NULL)
+			? TPCK_CALL(cuMemsetD2D32_v2, dstDevice, dstPitch, ui, Width, Height) : CUDA_SUCCESS);
 }
 
 CUresult tpck_hook_cuMemsetD2D32_v2_ptds(CUdeviceptr dstDevice, size_t dstPitch, unsigned int ui, size_t Width, size_t Height)
 {
 	struct set set;
 
-	return ends(&set, begins(&set, dstDevice, Width * Height * 4, ui, CU_STREAM_PER_THREAD) ? TPCK_CALL(cuMemsetD2D32_v2_ptds, dstDevice, dstPitch, ui, Width, Height) : CUDA_SUCCESS);
+	return ends(&set, begins(&set, dstDevice, Width * Height * 4, ui, CU_STREAM_PER_THREAD)
+			? TPCK_CALL(cuMemsetD2D32_v2_ptds, dstDevice, dstPitch, ui, Width, Height) : CUDA_SUCCESS);
 }
 
 CUresult tpck_hook_cuMemsetD2D8Async(CUdeviceptr dstDevice, size_t dstPitch, unsigned char uc, size_t Width, size_t Height, CUstream hStream)
 {
 	struct set set;
 
-	return ends(&set, begins(&set, dstDevice, Width * Height, uc, hStream) ? TPCK_CALL(cuMemsetD2D8Async, dstDevice, dstPitch, uc, Width, Height, hStream) : CUDA_SUCCESS);
+	return ends(&set, begins(&set, dstDevice, Width * Height, uc, hStream)
+			? TPCK_CALL(cuMemsetD2D8Async, dstDevice, dstPitch, uc, Width, Height, hStream) : CUDA_SUCCESS);
 }
 
 CUresult tpck_hook_cuMemsetD2D8Async_ptsz(CUdeviceptr dstDevice, size_t dstPitch, unsigned char uc, size_t Width, size_t Height, CUstream hStream)
@@ -167,7 +174,8 @@ CUresult tpck_hook_cuMemsetD2D16Async(CUdeviceptr dstDevice, size_t dstPitch, un
 {
 	struct set set;
 
-	return ends(&set, begins(&set, dstDevice, Width * Height * 2, us, hStream) ? TPCK_CALL(cuMemsetD2D16Async, dstDevice, dstPitch, us, Width, Height, hStream) : CUDA_SUCCESS);
+	return ends(&set, begins(&set, dstDevice, Width * Height * 2, us, hStream)
+			? TPCK_CALL(cuMemsetD2D16Async, dstDevice, dstPitch, us, Width, Height, hStream) : CUDA_SUCCESS);
 }
 
 CUresult tpck_hook_cuMemsetD2D16Async_ptsz(CUdeviceptr dstDevice, size_t dstPitch, unsigned short us, size_t Width, size_t Height, CUstream hStream)
@@ -179,7 +187,8 @@ CUresult tpck_hook_cuMemsetD2D32Async(CUdeviceptr dstDevice, size_t dstPitch, un
 {
 	struct set set;
 
-	return ends(&set, begins(&set, dstDevice, Width * Height * 4, ui, hStream) ? TPCK_CALL(cuMemsetD2D32Async, dstDevice, dstPitch, ui, Width, Height, hStream) : CUDA_SUCCESS);
+	return ends(&set, begins(&set, dstDevice, Width * Height * 4, ui, hStream)
+			? TPCK_CALL(cuMemsetD2D32Async, dstDevice, dstPitch, ui, Width, Height, hStream) : CUDA_SUCCESS);
 }
 
 CUresult tpck_hook_cuMemsetD2D32Async_ptsz(CUdeviceptr dstDevice, size_t dstPitch, unsigned int ui, size_t Width, size_t Height, CUstream hStream)

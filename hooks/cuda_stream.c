@@ -351,63 +351,72 @@ CUresult tpck_hook_cuStreamWaitValue32(CUstream stream, CUdeviceptr addr, cuuint
 {
 	struct memory_operation of;
 
-	return memory_ends(&of, memory_begins(&of, true, 4, stream, addr, &value) ? TPCK_CALL(cuStreamWaitValue32, stream, addr, value, flags) : of.result);
+	return memory_ends(&of, memory_begins(&of, true, 4, stream, addr, &value)
+			? TPCK_CALL(cuStreamWaitValue32, stream, addr, value, flags) : of.result);
 }
 
 CUresult tpck_hook_cuStreamWaitValue32_ptsz(CUstream stream, CUdeviceptr addr, cuuint32_t value, unsigned int flags)
 {
 	struct memory_operation of;
 
-	return memory_ends(&of, memory_begins(&of, true, 4, tpck_per_thread(stream), addr, &value) ? TPCK_CALL(cuStreamWaitValue32_ptsz, stream, addr, value, flags) : of.result);
+	return memory_ends(&of, memory_begins(&of, true, 4, tpck_per_thread(stream), addr, &value)
+			? TPCK_CALL(cuStreamWaitValue32_ptsz, stream, addr, value, flags) : of.result);
 }
 
 CUresult tpck_hook_cuStreamWaitValue64(CUstream stream, CUdeviceptr addr, cuuint64_t value, unsigned int flags)
 {
 	struct memory_operation of;
 
-	return memory_ends(&of, memory_begins(&of, true, 8, stream, addr, &value) ? TPCK_CALL(cuStreamWaitValue64, stream, addr, value, flags) : of.result);
+	return memory_ends(&of, memory_begins(&of, true, 8, stream, addr, &value)
+			? TPCK_CALL(cuStreamWaitValue64, stream, addr, value, flags) : of.result);
 }
 
 CUresult tpck_hook_cuStreamWaitValue64_ptsz(CUstream stream, CUdeviceptr addr, cuuint64_t value, unsigned int flags)
 {
 	struct memory_operation of;
 
-	return memory_ends(&of, memory_begins(&of, true, 8, tpck_per_thread(stream), addr, &value) ? TPCK_CALL(cuStreamWaitValue64_ptsz, stream, addr, value, flags) : of.result);
+	return memory_ends(&of, memory_begins(&of, true, 8, tpck_per_thread(stream), addr, &value)
+			? TPCK_CALL(cuStreamWaitValue64_ptsz, stream, addr, value, flags) : of.result);
 }
 
 CUresult tpck_hook_cuStreamWriteValue32(CUstream stream, CUdeviceptr addr, cuuint32_t value, unsigned int flags)
 {
 	struct memory_operation of;
 
-	return memory_ends(&of, memory_begins(&of, false, 4, stream, addr, &value) ? TPCK_CALL(cuStreamWriteValue32, stream, addr, value, flags) : of.result);
+	return memory_ends(&of, memory_begins(&of, false, 4, stream, addr, &value)
+			? TPCK_CALL(cuStreamWriteValue32, stream, addr, value, flags) : of.result);
 }
 
 CUresult tpck_hook_cuStreamWriteValue32_ptsz(CUstream stream, CUdeviceptr addr, cuuint32_t value, unsigned int flags)
 {
 	struct memory_operation of;
 
-	return memory_ends(&of, memory_begins(&of, false, 4, tpck_per_thread(stream), addr, &value) ? TPCK_CALL(cuStreamWriteValue32_ptsz, stream, addr, value, flags) : of.result);
+	return memory_ends(&of, memory_begins(&of, false, 4, tpck_per_thread(stream), addr, &value)
+			? TPCK_CALL(cuStreamWriteValue32_ptsz, stream, addr, value, flags) : of.result);
 }
 
 CUresult tpck_hook_cuStreamWriteValue64(CUstream stream, CUdeviceptr addr, cuuint64_t value, unsigned int flags)
 {
 	struct memory_operation of;
 
-	return memory_ends(&of, memory_begins(&of, false, 8, stream, addr, &value) ? TPCK_CALL(cuStreamWriteValue64, stream, addr, value, flags) : of.result);
+	return memory_ends(&of, memory_begins(&of, false, 8, stream, addr, &value)
+			? TPCK_CALL(cuStreamWriteValue64, stream, addr, value, flags) : of.result);
 }
 
 CUresult tpck_hook_cuStreamWriteValue64_ptsz(CUstream stream, CUdeviceptr addr, cuuint64_t value, unsigned int flags)
 {
 	struct memory_operation of;
 
-	return memory_ends(&of, memory_begins(&of, false, 8, tpck_per_thread(stream), addr, &value) ? TPCK_CALL(cuStreamWriteValue64_ptsz, stream, addr, value, flags) : of.result);
+	return memory_ends(&of, memory_begins(&of, false, 8, tpck_per_thread(stream), addr, &value)
+			? TPCK_CALL(cuStreamWriteValue64_ptsz, stream, addr, value, flags) : of.result);
 }
 
 CUresult tpck_hook_cuStreamWaitValue32_v2(CUstream stream, CUdeviceptr addr, cuuint32_t value, unsigned int flags)
 {
 	struct memory_operation of;
 
-	return memory_ends(&of, memory_begins(&of, true, 4, stream, addr, &value) ? TPCK_CALL(cuStreamWaitValue32_v2, stream, addr, value, flags) : of.result);
+	return memory_ends(&of, memory_begins(&of, true, 4, stream, addr, &value)
+			? TPCK_CALL(cuStreamWaitValue32_v2, stream, addr, value, flags) : of.result);
 }
 
 CUresult tpck_hook_cuStreamWaitValue32_v2_ptsz(CUstream stream, CUdeviceptr addr, cuuint32_t value, unsigned int flags)
@@ -419,7 +428,8 @@ CUresult tpck_hook_cuStreamWaitValue64_v2(CUstream stream, CUdeviceptr addr, cuu
 {
 	struct memory_operation of;
 
-	return memory_ends(&of, memory_begins(&of, true, 8, stream, addr, &value) ? TPCK_CALL(cuStreamWaitValue64_v2, stream, addr, value, flags) : of.result);
+	return memory_ends(&of, memory_begins(&of, true, 8, stream, addr, &value)
+			? TPCK_CALL(cuStreamWaitValue64_v2, stream, addr, value, flags) : of.result);
 }
 
 CUresult tpck_hook_cuStreamWaitValue64_v2_ptsz(CUstream stream, CUdeviceptr addr, cuuint64_t value, unsigned int flags)
@@ -431,7 +441,8 @@ CUresult tpck_hook_cuStreamWriteValue32_v2(CUstream stream, CUdeviceptr addr, cu
 {
 	struct memory_operation of;
 
-	return memory_ends(&of, memory_begins(&of, false, 4, stream, addr, &value) ? TPCK_CALL(cuStreamWriteValue32_v2, stream, addr, value, flags) : of.result);
+	return memory_ends(&of, memory_begins(&of, false, 4, stream, addr, &value)
+			? TPCK_CALL(cuStreamWriteValue32_v2, stream, addr, value, flags) : of.result);
 }
 
 CUresult tpck_hook_cuStreamWriteValue32_v2_ptsz(CUstream stream, CUdeviceptr addr, cuuint32_t value, unsigned int flags)
@@ -443,7 +454,8 @@ CUresult tpck_hook_cuStreamWriteValue64_v2(CUstream stream, CUdeviceptr addr, cu
 {
 	struct memory_operation of;
 
-	return memory_ends(&of, memory_begins(&of, false, 8, stream, addr, &value) ? TPCK_CALL(cuStreamWriteValue64_v2, stream, addr, value, flags) : of.result);
+	return memory_ends(&of, memory_begins(&of, false, 8, stream, addr, &value)
+			? TPCK_CALL(cuStreamWriteValue64_v2, stream, addr, value, flags) : of.result);
 }
 
 CUresult tpck_hook_cuStreamWriteValue64_v2_ptsz(CUstream stream, CUdeviceptr addr, cuuint64_t value, unsigned int flags)
