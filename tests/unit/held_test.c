@@ -101,7 +101,7 @@ static void say(struct peer *peer, enum tpck_peer_type type, uint32_t table, uin
 {
 	struct tpck_peer_message head = {.type = (uint16_t)type, .generation = table, .step = step};
 
-	held_message(peer, &head, bytes, count);
+	held_message(peer, &head, (char *)bytes, count);
 }
 
 /* One MiB more or less of a file: which of how many. */

@@ -416,7 +416,7 @@ static void take_take(const struct peer *peer, const struct tpck_peer_message *h
 	pthread_cond_broadcast(&held.changed);
 }
 
-void held_message(struct peer *peer, const struct tpck_peer_message *head, const char *bytes, size_t count)
+void held_message(struct peer *peer, const struct tpck_peer_message *head, char *bytes, size_t count)
 {
 	uint32_t number = (uint32_t)head->generation;
 	struct held_table *table;

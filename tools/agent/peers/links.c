@@ -489,6 +489,90 @@ static void told_of(char *text, size_t count)
 
 /* ---- messages ----------------------------------------------------------------------------- */
 
+static void take_ping(struct peer *peer, const struct tpck_peer_message *message, char *text, size_t count)
+{
+	bool told;
+
+	(void)text;
+	(void)count;
+	pthread_mutex_lock(&peers.lock);
+	peer->working = (message->value & PING_WORKING) != 0;
+	peer->staying = (message->value & PING_STAYING) != 0;
+	told = (message->value & PING_ENDING) && !peer->ending;
+	peer->ending = (message->value & PING_ENDING) != 0;
+	/* One that serves nobody may be there only for copies that it has of this one's. */
+	for (struct copy *copy = peers.copies; copy && peer->working; copy = copy->next)
+		if (strcmp(copy->owner, peer->other.host) == 0)
+			copy->seen_ns = peer->heard_ns;
+	pthread_mutex_unlock(&peers.lock);
+	if (told)
+		peers_news(peer, PEERS_ENDING, NULL, 0);
+}
+
+static void take_accord(struct peer *peer, const struct tpck_peer_message *message, char *text, size_t count)
+{
+	(void)message;
+	peers_news(peer, PEERS_SAID, text, count);
+}
+
+static void take_where(struct peer *peer, const struct tpck_peer_message *message, char *text, size_t count)
+{
+	(void)message;
+	meeting_where(peer, text, count);
+}
+
+static void take_master(struct peer *peer, const struct tpck_peer_message *message, char *text, size_t count)
+{
+	(void)peer;
+	(void)count;
+	(void)listed_follow(text, message->value);
+}
+
+static void take_there(struct peer *peer, const struct tpck_peer_message *message, char *text, size_t count)
+{
+	(void)peer;
+	(void)message;
+	told_of(text, count);
+}
+
+static void take_node(struct peer *peer, const struct tpck_peer_message *message, char *text, size_t count)
+{
+	(void)peer;
+	(void)message;
+	nodes_said(text, count);
+}
+
+/* Who hears which message of a peer that is known. `text` has `count` bytes and a NUL behind them. CHUNK comes in pieces, to where on_place() says. */
+static void (*const hears[])(struct peer *peer, const struct tpck_peer_message *message, char *text, size_t count) = {
+	[TPCK_PEER_PING] = take_ping,
+	[TPCK_PEER_OFFER] = transfer_message,
+	[TPCK_PEER_WANT] = transfer_message,
+	[TPCK_PEER_HAVE] = transfer_message,
+	[TPCK_PEER_FAIL] = transfer_message,
+	[TPCK_PEER_DROP] = transfer_message,
+	[TPCK_PEER_MARK] = transfer_message,
+	[TPCK_PEER_ASK] = transfer_message,
+	[TPCK_PEER_TELL] = transfer_message,
+	[TPCK_PEER_GET] = transfer_message,
+	[TPCK_PEER_ACCORD] = take_accord,
+	[TPCK_PEER_FILE_BEGIN] = held_message,
+	[TPCK_PEER_FILE_BYTES] = held_message,
+	[TPCK_PEER_FILE_RECORD] = held_message,
+	[TPCK_PEER_FILE_GONE] = held_message,
+	[TPCK_PEER_FILE_HAS] = owed_message,
+	[TPCK_PEER_FILE_KEPT] = owed_message,
+	[TPCK_PEER_FILE_FULL] = owed_message,
+	[TPCK_PEER_FILE_LOOK] = held_message,
+	[TPCK_PEER_FILE_LOOKED] = held_message,
+	[TPCK_PEER_FILE_TAKE] = held_message,
+	[TPCK_PEER_FILE_TOOK] = held_message,
+	[TPCK_PEER_FILE_TAKEN] = held_message,
+	[TPCK_PEER_WHERE] = take_where,
+	[TPCK_PEER_MASTER] = take_master,
+	[TPCK_PEER_THERE] = take_there,
+	[TPCK_PEER_NODE] = take_node,
+};
+
 static bool is_message(const void *head, size_t head_bytes)
 {
 	const struct tpck_peer_message *message = head;
@@ -521,7 +605,6 @@ static void on_arrived(void *context, struct tpck_link *link, const void *head, 
 	struct peer *peer = link ? link->owner : NULL;
 	/* A message without bytes has an empty text. */
 	char nothing[1] = "", *text = bytes ? bytes : nothing;
-	bool told;
 
 	(void)context;
 	if (is_message(head, head_bytes) && message->version == TPCK_PEER_VERSION && message->type == TPCK_PEER_CHUNK &&
@@ -552,35 +635,10 @@ static void on_arrived(void *context, struct tpck_link *link, const void *head, 
 	} else if (peer->state != PEER_KNOWN) {
 		if (!get_to_know(peer, message, text, count))
 			peer_close(peer, "refused");
-	} else if (message->type == TPCK_PEER_PING) {
-		pthread_mutex_lock(&peers.lock);
-		peer->working = (message->value & PING_WORKING) != 0;
-		peer->staying = (message->value & PING_STAYING) != 0;
-		told = (message->value & PING_ENDING) && !peer->ending;
-		peer->ending = (message->value & PING_ENDING) != 0;
-		/* One that serves nobody may be there only for copies that it has of this one's. */
-		for (struct copy *copy = peers.copies; copy && peer->working; copy = copy->next)
-			if (strcmp(copy->owner, peer->other.host) == 0)
-				copy->seen_ns = peer->heard_ns;
-		pthread_mutex_unlock(&peers.lock);
-		if (told)
-			peers_news(peer, PEERS_ENDING, NULL, 0);
-	} else if (message->type == TPCK_PEER_ACCORD) {
-		peers_news(peer, PEERS_SAID, text, count);
-	} else if (message->type == TPCK_PEER_WHERE) {
-		meeting_where(peer, text, count);
-	} else if (message->type == TPCK_PEER_MASTER) {
-		(void)listed_follow(text, message->value);
-	} else if (message->type == TPCK_PEER_THERE) {
-		told_of(text, count);
-	} else if (message->type == TPCK_PEER_NODE) {
-		nodes_said(text, count);
-	} else if (message->type >= TPCK_PEER_FILE_HAS && message->type <= TPCK_PEER_FILE_FULL) {
-		owed_message(peer, message, text, count);
-	} else if (message->type >= TPCK_PEER_FILE_BEGIN) {
-		held_message(peer, message, text, count);
+	} else if (message->type < sizeof hears / sizeof *hears && hears[message->type]) {
+		hears[message->type](peer, message, text, count);
 	} else {
-		transfer_message(peer, message, text, count);
+		tpck_log_debug("%s sends a message of type %u", peer->other.host, message->type);
 	}
 	free(bytes);
 }

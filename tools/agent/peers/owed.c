@@ -176,7 +176,7 @@ static void take_has(struct target *target, const char *bytes, size_t count)
 	target->answered = true;
 }
 
-void owed_message(struct peer *peer, const struct tpck_peer_message *head, const char *bytes, size_t count)
+void owed_message(struct peer *peer, const struct tpck_peer_message *head, char *bytes, size_t count)
 {
 	struct target *target;
 

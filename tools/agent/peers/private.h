@@ -337,7 +337,7 @@ void incoming_arrived(struct peer *peer, void *bytes, size_t count, bool whole);
 /* files that this node owes, on their way to peers (owed.c): the thread's unless a line says else */
 void owed_gone(const struct peer *peer);
 void owed_sent(void *token);
-void owed_message(struct peer *peer, const struct tpck_peer_message *head, const char *bytes, size_t count);
+void owed_message(struct peer *peer, const struct tpck_peer_message *head, char *bytes, size_t count);
 /* Any thread: sends a message to the peer of this serial, or to all (0). */
 void owed_say(uint64_t serial, enum tpck_peer_type type, const struct tpck_peer_message *fields, const void *bytes, size_t count);
 /* Files of the folder that all nodes see, by their paths (shared.c); any thread. 0 or -errno: shared_look() -ENOENT only where there is none for sure.
@@ -360,7 +360,7 @@ void owed_end(void);
 
 /* files that other nodes owe, which are kept here (held.c): the thread's unless a line says else */
 void held_gone(const struct peer *peer);
-void held_message(struct peer *peer, const struct tpck_peer_message *head, const char *bytes, size_t count);
+void held_message(struct peer *peer, const struct tpck_peer_message *head, char *bytes, size_t count);
 /* The event loop's. */
 void held_consider(const struct agent *agent);
 json_object *held_status(void);
