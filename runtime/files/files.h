@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The trainer's own checkpoint files (DESIGN 7). A file that is opened for writing and wanted gets a descriptor of
+ * The trainer's own checkpoint files (doc/files.md). A file that is opened for writing and wanted gets a descriptor of
  * another one, in memory or beside its target; when the last descriptor is closed the agent makes it durable and
  * puts it at its path in one step. Until then the calls here show it to the processes of the job, and to them alone,
  * by the job's table (runtime/view/view.h).

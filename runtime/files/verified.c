@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Published files that are read: compared with their digests once, and read from the copy in memory where they have rotted, or
- * where the page cache does not have them (DESIGN 7). A file is known by inode, size and time, whatever its path is by now; one that the job has not published, or
+ * where the page cache does not have them (doc/files.md). A file is known by inode, size and time, whatever its path is by now; one that the job has not published, or
  * that somebody has changed since, is opened as ever. */
 #include "config.h"
 

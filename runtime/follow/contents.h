@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What was in the files that a program read (DESIGN 6.6): data sets, configurations, scripts. The log gets
+ * What was in the files that a program read (doc/interception.md, files): data sets, configurations, scripts. The log gets
  * their sizes, times and digests; before the program is run forward these are compared with what is there
  * now. A file of another size or content ends the resume; one that has another time only (it was copied, or
  * unpacked again) counts as the same.

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Files, output and paths (DESIGN 6.6). While recording, the log gets for every path that the
+ * Files, output and paths (doc/interception.md, files). While recording, the log gets for every path that the
  * program touches what was there at the first touch, and old versions that it may read again are
  * kept. While running forward, nothing is done to the outside: what the program writes, renames
  * and removes lives in an overlay of scratch files, which begins from what the log says was there.

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Putting a file at a path whole: a part beside the path, made durable, then renamed (DESIGN 7). */
+/* Putting a file at a path whole: a part beside the path, made durable, then renamed (doc/files.md). */
 #ifndef TPCK_RUNTIME_STORE_REPLACE_H
 #define TPCK_RUNTIME_STORE_REPLACE_H
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The view (DESIGN 7): what the processes of a job have done to the trainer's files and the agent has not yet made
+ * The view (doc/files.md): what the processes of a job have done to the trainer's files and the agent has not yet made
  * real. One table of a job and node, SHM/JOB/files/table, mapped by every preloaded process of the job that takes
  * part and by the agent. Everything but `used`, `filter` and the futexes is read and written under the lock, which
  * is held for moments only and survives the death of its holder.
