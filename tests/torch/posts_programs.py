@@ -43,7 +43,7 @@ class Sender:
 
 def work(a, rows):
     sender = Sender(a)
-    for row in iter(rows.get, None):
+    for row in iter(rows.recv, None):
         sender.send(*row)
 
 
@@ -64,8 +64,9 @@ def train(a):
     model = torch.nn.Linear(8, 4).cuda()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     if a.way == 'spawn':
-        rows = multiprocessing.get_context('spawn').Queue()
-        worker = multiprocessing.get_context('spawn').Process(target=work, args=(a, rows))
+        # Not a queue: its semaphores have names, and who is killed leaves them.
+        theirs, rows = multiprocessing.Pipe(duplex=False)
+        worker = multiprocessing.get_context('spawn').Process(target=work, args=(a, theirs))
         worker.start()
     for step in range(a.steps):
         x = torch.randn(32, 8)
@@ -77,10 +78,10 @@ def train(a):
             service.stdin.write(json.dumps({'step': step, 'loss': loss.item()}) + '\n')
             service.stdin.flush()
         elif step % a.every == 0 and a.way == 'spawn':
-            rows.put((step, loss.item()))
+            rows.send((step, loss.item()))
         print('step %d loss %.6f' % (step, loss.item()), flush=True)
     if a.way == 'spawn':
-        rows.put(None)
+        rows.send(None)
         worker.join()
     else:
         service.stdin.close()
