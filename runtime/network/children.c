@@ -22,6 +22,7 @@ static struct tpck_speakers_of own, early;
 /* Of a forked child, or a program that was started: its root's. */
 static struct tpck_speakers_of roots;
 static tpck_spin making;
+static bool own_failed, early_failed; /* a line has said so */
 static char session[300] TPCK_LARGE;
 static struct tpck_log_position cut_of_log;
 _Atomic bool tpck_network_in_child;
@@ -48,15 +49,30 @@ static bool make(struct tpck_speakers_of *of, const char *folder)
 	return true;
 }
 
+static void say_lost(const char *who, const char *why)
+{
+	tpck_log_warn("what %s to others will be in no record (%s): a resume sends it again", who, why);
+}
+
 /* Without a session, or without room in its folder, only forked children are spoken with. A child that shares this memory (vfork) may come by. */
 static void make_all(void)
 {
+	bool lacks_all = false, lacks_own = false;
+
 	tpck_spin_lock(&making);
-	if (session[0] && !own.state && make(&own, session) && early.state)
-		tpck_speakers_copy(own.state, early.state);
-	if (!own.state && !early.state)
-		(void)make(&early, NULL);
+	if (session[0] && !own.state && !own_failed) {
+		if (!make(&own, session))
+			own_failed = lacks_own = true;
+		else if (early.state)
+			tpck_speakers_copy(own.state, early.state);
+	}
+	if (!own.state && !early.state && !early_failed)
+		lacks_all = early_failed = !make(&early, NULL);
 	tpck_spin_unlock(&making);
+	if (lacks_own)
+		say_lost("programs say that are started", "the session's folder has no room for it");
+	if (lacks_all)
+		say_lost("forked children say", "no memory");
 }
 
 void tpck_network_forking(void)
@@ -91,8 +107,11 @@ void tpck_network_session(const char *folder, const struct tpck_log_position *cu
 	int saved = errno;
 
 	tpck_started_leaves();
-	if (snprintf(session, sizeof session, "%s", folder) >= (int)sizeof session)
+	own_failed = false;
+	if (snprintf(session, sizeof session, "%s", folder) >= (int)sizeof session) {
 		session[0] = '\0';
+		say_lost("programs say that are started", "the path of the session's folder is too long");
+	}
 	if (cut)
 		cut_of_log = *cut;
 	if (own.state)

@@ -113,6 +113,9 @@ static enum found look(struct tpck_speakers_of *of, char session[PATH])
 		if (tpck_process_has_mapped(pid, "/" TPCK_SPEAKERS, session, PATH, &library)) {
 			*strrchr(session, '/') = '\0';
 			number = tpck_speakers_open(of, session) ? number_in(of->state) : 0;
+			if (!number)
+				tpck_log_warn("what this program says to others is not in the record of process %d that it belongs to, which %s: a resume sends it again", pid,
+					      of->state ? "does not know it" : "cannot be shared");
 			return number ? FOUND_ROOT : FOUND_NOBODY;
 		}
 		found = library && !is_tool(pid) ? FOUND_LIBRARY : found;

@@ -330,7 +330,7 @@ static int program(int port, const char *what)
 	return 0;
 }
 
-/* Starts this test's file as such a program with this number, or a shell that starts it, and hears it by *from. */
+/* Starts this test's file as such a program with this number, or a shell that starts it, and hears it by *from; with 0 of what it says to standard error, too. */
 static pid_t starts(const char *itself, const char *what, uint32_t number, bool by_shell, FILE **from, int *to)
 {
 	char port[12], command[500];
@@ -345,6 +345,8 @@ static pid_t starts(const char *itself, const char *what, uint32_t number, bool 
 	if (!child) {
 		dup2(in[0], 0);
 		dup2(out[1], 1);
+		if (!number)
+			dup2(out[1], 2);
 		close(in[1]);
 		close(out[0]);
 		if (by_shell)
@@ -388,6 +390,31 @@ static bool log_has(struct tpck_log *log, const char *folder, uint32_t thread)
 		has = has || (record->type == TPCK_RECORD_TALK && record->detail == TPCK_TALK_CHILD && ((const struct tpck_record_talk *)(record + 1))->thread == thread);
 	tpck_log_close(reader);
 	return has;
+}
+
+/* What a process says that has a session without a folder, and starts a program. */
+static void roomless(char said[200])
+{
+	int fds[2], status;
+	pid_t child;
+	ssize_t got;
+
+	if (pipe(fds))
+		return;
+	child = fork();
+	if (!child) {
+		dup2(fds[1], 2);
+		tpck_network_record(tpck_log_new(1 << 20), 1 << 20, "", NULL, NULL);
+		tpck_network_session("/proc/none", NULL);
+		tpck_network_executes(1, 5);
+		tpck_network_executes(1, 6);
+		_exit(0);
+	}
+	close(fds[1]);
+	got = read(fds[0], said, 199);
+	said[got > 0 ? got : 0] = '\0';
+	close(fds[0]);
+	waitpid(child, &status, 0);
 }
 
 /* One that speaks before the root has a session: an ancestor that has the library may have one later. */
@@ -536,6 +563,9 @@ int main(int count, char **arguments)
 	children = mmap(NULL, sizeof *children, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	if (!begin_server() || !log)
 		return 1;
+	roomless(said[0]);
+	tap_ok(strncmp(said[0], "transpckpt: what programs say that are started to others will be in no record (", 79) == 0 && strchr(said[0], '\n') == strrchr(said[0], '\n'),
+	       "a session that has no room for what they say has one line", said[0]);
 	tpck_network_record(log, 64 << 20, "", NULL, NULL);
 	tpck_log_attach(log, folder, 1, NULL);
 	early_one(arguments[0], log, folder);
@@ -580,6 +610,9 @@ int main(int count, char **arguments)
 	say(fd, "live");
 	hear(fd, text, sizeof text);
 	end(fd);
+	program_says(arguments[0], "twice", 0, false, said[0]);
+	tap_ok(strstr(said[0], "that it belongs to, which does not know it: a resume sends it again\n"), "a program that its root does not know says so", said[0]);
+	connections++;
 	tap_ok(strcmp(text, "LIVE") == 0 && seen->connections == connections + 1, "a live program speaks for itself", text);
 	held(connections + 1);
 	locals(log, folder, &main_thread);
