@@ -18,6 +18,7 @@
 #include "hooks/libc.h"
 #include "runtime/base/layout.h"
 #include "runtime/files/files.h"
+#include "runtime/follow/follow.h"
 #include "runtime/network/network.h"
 #include "runtime/programs/programs.h"
 #include "shim/driver.h"
@@ -26,6 +27,9 @@
 
 TPCK_EXPORT int close(int fd)
 {
+	if (tpck_follow_keeps(fd))
+		return 0;
+	tpck_programs_output_ends(fd);
 	tpck_programs_child_closes(fd);
 	tpck_network_closes(fd);
 	return tpck_files_close(fd);
@@ -58,16 +62,32 @@ TPCK_EXPORT int fclose(FILE *stream)
 	return EOF;
 }
 
+/* All but the descriptors that the library needs for processes that are made now. */
+static int close_but_kept(unsigned first, unsigned last, int flags)
+{
+	unsigned kept;
+	int result = 0;
+
+	while (!result && first <= last && !(flags & CLOSE_RANGE_CLOEXEC) && tpck_follow_kept_from(first, &kept) && kept <= last) {
+		if (kept > first)
+			result = (int)syscall(SYS_close_range, first, kept - 1, flags);
+		first = kept + 1;
+	}
+	return result || first > last ? result : (int)syscall(SYS_close_range, first, last, flags);
+}
+
 TPCK_EXPORT int close_range(unsigned int first, unsigned int last, int flags)
 {
 	int result;
 
 	if (__builtin_expect(atomic_load_explicit(&tpck_network_any, memory_order_relaxed) != 0, 0) && !(flags & CLOSE_RANGE_CLOEXEC))
 		tpck_network_closes_range(first, last);
-	result = (int)syscall(SYS_close_range, first, last, flags);
+	result = close_but_kept(first, last, flags);
 
-	if (!result && !(flags & CLOSE_RANGE_CLOEXEC))
+	if (!result && !(flags & CLOSE_RANGE_CLOEXEC)) {
+		tpck_programs_child_closed_range(first, last);
 		tpck_files_close_range(first, last);
+	}
 	return result;
 }
 
@@ -79,7 +99,11 @@ TPCK_EXPORT void closefrom(int first)
 		real = REAL(closefrom);
 	if (__builtin_expect(atomic_load_explicit(&tpck_network_any, memory_order_relaxed) != 0, 0))
 		tpck_network_closes_range(first < 0 ? 0 : (unsigned)first, ~0u);
-	real(first);
+	if (tpck_follow_keeps_any())
+		(void)close_but_kept(first < 0 ? 0 : (unsigned)first, ~0u, 0);
+	else
+		real(first);
+	tpck_programs_child_closed_range(first < 0 ? 0 : (unsigned)first, ~0u);
 	tpck_files_close_range(first < 0 ? 0 : (unsigned)first, ~0u);
 }
 
@@ -87,13 +111,17 @@ static void copied(int from, int to)
 {
 	tpck_files_copied(from, to);
 	tpck_network_copied(from, to);
+	tpck_programs_child_copies(from, to);
 }
 
 /* The descriptor that another one takes the place of is closed. */
 static void replaced(int from, int to)
 {
-	if (from != to)
-		tpck_network_closes(to);
+	if (from == to)
+		return;
+	tpck_programs_output_ends(to);
+	tpck_programs_child_closes(to);
+	tpck_network_closes(to);
 }
 
 TPCK_EXPORT int dup(int fd)

@@ -22,6 +22,7 @@
 #include "hooks/libc.h"
 #include "runtime/base/layout.h"
 #include "runtime/files/files.h"
+#include "runtime/follow/follow.h"
 #include "runtime/network/network.h"
 #include "runtime/programs/programs.h"
 #include "shim/driver.h"
@@ -356,7 +357,7 @@ static int find_output(struct output *out, const posix_spawn_file_actions_t *giv
 {
 	const struct action *actions = given ? (const void *)given->__actions : NULL;
 	int count = given ? given->__used : 0, error = 0;
-	bool opens = false;
+	bool opens = tpck_follow_keeps_any();
 
 	*out = (struct output){.fds = {0, 1, 2}, .opened = {-1, -1}};
 	out->known = plain(actions, count);
@@ -411,6 +412,7 @@ static int spawn(spawn_type real, pid_t *child, const char *path, const posix_sp
 	struct output out;
 	pid_t made = 0;
 	int error, place;
+	bool other;
 
 	if (!tpck_readable_path(path) || !tpck_programs_followed())
 		return real(child, path, actions, how, arguments, variables);
@@ -421,7 +423,12 @@ static int spawn(spawn_type real, pid_t *child, const char *path, const posix_sp
 	}
 	if (out.known && out.actions.__used >= 0)
 		actions = &out.actions;
-	if (tpck_programs_spawn(path, arguments, variables, out.known ? out.fds : NULL, &instead, &place))
+	other = tpck_programs_spawn(path, arguments, variables, out.known ? out.fds : NULL, &instead, &place);
+	/* What plays another one says nothing for real. */
+	for (int fd = 1; fd <= 2 && !(other && instead.plays) && out.known && out.actions.__used >= 0; fd++)
+		if (tpck_follow_output_real(out.fds[fd]) >= 0)
+			(void)posix_spawn_file_actions_adddup2(&out.actions, tpck_follow_output_real(out.fds[fd]), fd);
+	if (other)
 		error = real(&made, instead.path, actions, how, instead.arguments, instead.variables);
 	else
 		error = real(&made, path, actions, how, arguments, variables);

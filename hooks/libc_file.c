@@ -35,7 +35,7 @@ static int open_file(int folder, const char *path, int flags, mode_t mode, const
 	int fd;
 
 	TPCK_UNREADABLE(path, (int)syscall(SYS_openat, folder, path, flags, mode));
-	if (tpck_machine_open(path, flags, caller, &fd))
+	if (tpck_machine_open(path, flags, caller, &fd) || (tpck_follow_sees() && tpck_follow_seen_open(folder, path, flags, &fd)))
 		return fd;
 	self = tpck_engine_enter();
 	if (tpck_caches_refuse(folder, path, flags)) {
@@ -50,6 +50,8 @@ static int open_file(int folder, const char *path, int flags, mode_t mode, const
 		return fd;
 	}
 	fd = tpck_follow_open(folder, path, flags, mode);
+	if (fd >= 0 && (flags & O_ACCMODE) != O_RDONLY)
+		tpck_programs_writes(fd, flags);
 	tpck_random_note(fd, is_random(path));
 	tpck_engine_leave(self);
 	return fd;
@@ -289,6 +291,16 @@ static FILE *real_stream(const char *path, const char *mode, FILE *(*real)(const
 	return stream;
 }
 
+static bool seen_stream(const char *path, const char *mode, FILE **stream)
+{
+	int fd;
+
+	if (!tpck_follow_seen_open(AT_FDCWD, path, flags_of(mode) | (strchr(mode, 'e') ? O_CLOEXEC : 0), &fd))
+		return false;
+	*stream = fd >= 0 ? fdopen(fd, mode) : NULL;
+	return true;
+}
+
 static FILE *stream_open(const char *path, const char *mode, const void *caller, FILE *(*real)(const char *, const char *))
 {
 	struct tpck_thread *self;
@@ -296,7 +308,7 @@ static FILE *stream_open(const char *path, const char *mode, const void *caller,
 
 	TPCK_UNREADABLE(path, real(path, mode));
 	TPCK_UNREADABLE(mode, real(path, mode));
-	if (tpck_machine_stream(path, mode, caller, &stream))
+	if (tpck_machine_stream(path, mode, caller, &stream) || (tpck_follow_sees() && seen_stream(path, mode, &stream)))
 		return stream;
 	self = tpck_engine_enter();
 	if (tpck_caches_refuse(AT_FDCWD, path, flags_of(mode))) {

@@ -92,25 +92,26 @@ TPCK_EXPORT int remove(const char *path)
 	return rmdir(path);
 }
 
-static int make_folder(int folder, const char *path, mode_t mode)
+/* `result`: of making it. */
+static int made_folder(int folder, const char *path, int result)
 {
-	int result = tpck_files_mkdir(folder, path, mode);
-
 	if (!result)
 		tpck_programs_child_made(folder, path);
+	else if (errno == EEXIST && tpck_programs_child_made_before(folder, path))
+		result = 0;
 	return result;
 }
 
 TPCK_EXPORT int mkdir(const char *path, mode_t mode)
 {
 	TPCK_UNREADABLE(path, (int)syscall(SYS_mkdir, path, mode));
-	PATH(tpck_follow_mkdir(AT_FDCWD, path, mode), make_folder(AT_FDCWD, path, mode));
+	PATH(made_folder(AT_FDCWD, path, tpck_follow_mkdir(AT_FDCWD, path, mode)), made_folder(AT_FDCWD, path, tpck_files_mkdir(AT_FDCWD, path, mode)));
 }
 
 TPCK_EXPORT int mkdirat(int folder, const char *path, mode_t mode)
 {
 	TPCK_UNREADABLE(path, (int)syscall(SYS_mkdirat, folder, path, mode));
-	PATH(tpck_follow_mkdir(folder, path, mode), make_folder(folder, path, mode));
+	PATH(made_folder(folder, path, tpck_follow_mkdir(folder, path, mode)), made_folder(folder, path, tpck_files_mkdir(folder, path, mode)));
 }
 
 static int make_node(int folder, const char *path, mode_t mode, dev_t device)
@@ -266,9 +267,13 @@ static int kernel_access(int folder, const char *path, int mode, int flags)
 
 static int access_at(int folder, const char *path, int mode, int flags)
 {
+	int seen;
+
 	if (tpck_follow_asks_first(folder))
 		PATH(tpck_follow_first_access(path, mode, flags), kernel_access(folder, path, mode, flags));
 	TPCK_UNREADABLE(path, kernel_access(folder, path, mode, flags));
+	if (tpck_follow_sees() && tpck_follow_seen_access(folder, path, &seen))
+		return seen;
 	REFUSE(folder, path, 0);
 	PATH(tpck_follow_access(folder, path, mode, flags), tpck_files_access(folder, path, mode, flags));
 }
@@ -474,9 +479,13 @@ TPCK_EXPORT int renameat2(int from_folder, const char *from, int to_folder, cons
 
 static int stat_at(int folder, const char *path, struct stat *found, int flags)
 {
+	int seen;
+
 	if (tpck_follow_asks_first(folder))
 		PATH(tpck_follow_first_stat(path, found, flags), (int)syscall(SYS_newfstatat, folder, path, found, flags));
 	TPCK_UNREADABLE(path, (int)syscall(SYS_newfstatat, folder, path, found, flags));
+	if (tpck_follow_sees() && tpck_follow_seen_stat(folder, path, found, &seen))
+		return seen;
 	REFUSE(folder, path, 0);
 	PATH(tpck_follow_stat(folder, path, found, flags), tpck_files_stat(folder, path, found, flags));
 }
@@ -636,6 +645,8 @@ TPCK_EXPORT int statx(int folder, const char *restrict path, int flags, unsigned
 	int result;
 
 	TPCK_UNREADABLE(path, (int)syscall(SYS_statx, folder, path, flags, mask, found));
+	if (tpck_follow_sees() && tpck_follow_seen_stat(folder, path, &plain, &result))
+		return result ? result : to_statx(&plain, found);
 	self = tpck_engine_enter();
 	if (*path && tpck_caches_refuse(folder, path, 0)) {
 		if (self)

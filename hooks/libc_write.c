@@ -18,6 +18,7 @@
 #include "hooks/libc.h"
 #include "runtime/files/files.h"
 #include "runtime/network/network.h"
+#include "runtime/programs/programs.h"
 #include "shim/driver.h"
 
 /* Not bare system calls: writing may be cancelled. */
@@ -28,36 +29,50 @@
 
 TPCK_EXPORT ssize_t write(int fd, const void *buffer, size_t bytes)
 {
-	int grows = tpck_files_grows(fd, -1, bytes);
+	int grows;
 	ssize_t done;
 
+	if (tpck_programs_drops(fd))
+		return (ssize_t)bytes;
+	grows = tpck_files_grows(fd, -1, bytes);
 	REAL(write);
+	tpck_programs_child_writing(fd, bytes);
 	done = grows < 0 ? -1 : real(fd, buffer, bytes);
+	tpck_programs_child_wrote(fd, bytes, done);
 	tpck_files_grown(grows);
 	tpck_files_wrote(fd, buffer, done);
 	tpck_network_wrote(fd, buffer, done);
 	return done;
 }
 
-static uint64_t sum(const struct iovec *parts, int count)
+static uint64_t sum_all(const struct iovec *parts, int count)
 {
 	uint64_t bytes = 0;
 
-	/* The kernel's to look at, where nothing is written that concerns us. */
-	if (!tpck_files_some() || count < 0 || count > IOV_MAX || !tpck_readable(parts, (size_t)count * sizeof *parts))
-		return 0;
 	for (int i = 0; i < count; i++)
 		bytes += parts[i].iov_len;
 	return bytes;
 }
 
+static uint64_t sum(const struct iovec *parts, int count)
+{
+	/* The kernel's to look at, where nothing is written that concerns us. */
+	if (!tpck_files_some() || count < 0 || count > IOV_MAX || !tpck_readable(parts, (size_t)count * sizeof *parts))
+		return 0;
+	return sum_all(parts, count);
+}
+
 TPCK_EXPORT ssize_t writev(int fd, const struct iovec *parts, int count)
 {
-	int grows = tpck_files_grows(fd, -1, sum(parts, count));
+	int grows;
 	ssize_t done;
 
+	if (tpck_programs_drops(fd) && count >= 0 && count <= IOV_MAX && tpck_readable(parts, (size_t)count * sizeof *parts))
+		return (ssize_t)sum_all(parts, count);
+	grows = tpck_files_grows(fd, -1, sum(parts, count));
 	REAL(writev);
 	done = grows < 0 ? -1 : real(fd, parts, count);
+	tpck_programs_child_wrote(fd, 0, done);
 	tpck_files_grown(grows);
 	if (__builtin_expect(done >= TPCK_FILES_MUCH, 0))
 		tpck_files_wrote_parts(fd, parts, (size_t)done);
@@ -72,6 +87,7 @@ TPCK_EXPORT ssize_t pwrite(int fd, const void *buffer, size_t bytes, off_t at)
 
 	REAL(pwrite);
 	done = grows < 0 ? -1 : real(fd, buffer, bytes, at);
+	tpck_programs_child_wrote(fd, 0, done);
 	tpck_files_grown(grows);
 	tpck_files_wrote(fd, buffer, done);
 	return done;
@@ -89,6 +105,7 @@ TPCK_EXPORT ssize_t pwritev(int fd, const struct iovec *parts, int count, off_t 
 
 	REAL(pwritev);
 	done = grows < 0 ? -1 : real(fd, parts, count, at);
+	tpck_programs_child_wrote(fd, 0, done);
 	tpck_files_grown(grows);
 	if (__builtin_expect(done >= TPCK_FILES_MUCH, 0))
 		tpck_files_wrote_parts(fd, parts, (size_t)done);

@@ -113,6 +113,13 @@ static TPCK_AT_START enum tpck_marker look(char *identity, uint64_t digest)
 	return TPCK_MARKER_PRESENT;
 }
 
+static TPCK_AT_START bool is_pipe(int fd)
+{
+	struct stat found;
+
+	return !tpck_sys_fstatat(fd, "", &found, AT_EMPTY_PATH) && (S_ISFIFO(found.st_mode) || S_ISSOCK(found.st_mode));
+}
+
 TPCK_AT_START void tpck_engine_start(const char *library_path, char *const *arguments)
 {
 	static char identity[TPCK_IDENTITY_MAX] TPCK_LARGE_USED;
@@ -138,9 +145,16 @@ TPCK_AT_START void tpck_engine_start(const char *library_path, char *const *argu
 	if (tpck_identity_job(&engine->settings, engine->job))
 		goto out;
 	tpck_files_start(&engine->settings, engine->job, engine->library, engine->start_folder);
-	/* A tool has no state on a device, and what it was told is nothing that a later start would need: there is no record. */
-	if (tpck_files_of_tool())
+	tpck_started_then(tpck_programs_belongs);
+	/* A tool has no state on a device, and what it was told is nothing that a later start would need: there is no record. One that is told by a pipe what to
+	 * write, as a service, may be told all of it again. */
+	if (tpck_files_of_tool()) {
+		if (is_pipe(0)) {
+			tpck_started_may_be(true);
+			tpck_programs_started(tpck_started_asks, NULL);
+		}
 		goto out;
+	}
 	tpck_ranks_find(&engine->ranks);
 	/* Snapshots of several ranks are worth something only if all take the same step: agents see to that. */
 	if (engine->ranks.elsewhere && !engine->settings.peers.count) {
@@ -160,11 +174,18 @@ TPCK_AT_START void tpck_engine_start(const char *library_path, char *const *argu
 		goto out;
 	digest = know(identity, (size_t)bytes);
 	tpck_follow_record(engine->log, "", 0);
-	tpck_programs_record(engine->log);
+	tpck_programs_record(engine->log, &engine->settings);
 	tpck_network_record(engine->log, engine->settings.log_bytes / 4, engine->settings.network_real, engine->ranks.elsewhere ? engine->settings.shm : NULL,
 			    engine->job);
 	tpck_started_may_be(engine->ranks.world <= 1);
-	tpck_contents_note_input();
+	if (engine->ranks.world <= 1) {
+		tpck_programs_started(tpck_started_asks, engine->library);
+		/* What a worker or service starts has to be followed from the first one on. */
+		if (tpck_contents_note_input() || tpck_programs_is_worker(arguments))
+			tpck_started_asks();
+	} else {
+		(void)tpck_contents_note_input();
+	}
 	tpck_engine_mode_set(TPCK_MODE_EARLY);
 	if (strcmp(engine->settings.resume, "never") != 0)
 		marker = look(identity, digest);

@@ -73,7 +73,7 @@ static int learn_start(struct tpck_log_position cut)
 			tpck_place_learn(record);
 	tpck_log_behind(engine->welcome.session, cut, learn_behind);
 	tpck_network_session(engine->welcome.session, &cut);
-	tpck_network_learn_left();
+	tpck_network_left(learn_behind);
 	/* The records stay mapped: the overlay reads from them. */
 	return 0;
 }

@@ -113,16 +113,18 @@ void tpck_contents_note(const char *path, uint64_t digest, const struct stat *fo
 		note(path, digest, found ? found : &looked, false);
 }
 
-TPCK_AT_START void tpck_contents_note_input(void)
+TPCK_AT_START bool tpck_contents_note_input(void)
 {
+	struct stat found = {.st_mode = 0}, there;
 	char path[4096] = "";
-	struct stat found, there;
 
-	if (!tpck_sys_fstatat(STDIN_FILENO, "", &found, AT_EMPTY_PATH) && S_ISREG(found.st_mode) &&
-	    tpck_sys_readlink(INPUT, path, sizeof path - 1) > 0 && path[0] == '/' &&
+	if (tpck_sys_fstatat(STDIN_FILENO, "", &found, AT_EMPTY_PATH))
+		return false;
+	if (S_ISREG(found.st_mode) && tpck_sys_readlink(INPUT, path, sizeof path - 1) > 0 && path[0] == '/' &&
 	    !tpck_sys_fstatat(AT_FDCWD, path, &there, 0) && there.st_ino == found.st_ino &&
 	    there.st_dev == found.st_dev)
 		note(path, 0, &found, true);
+	return S_ISFIFO(found.st_mode) || S_ISSOCK(found.st_mode);
 }
 
 void tpck_contents_take(struct tpck_log *log)

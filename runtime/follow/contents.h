@@ -17,8 +17,8 @@
 /* The program opens a file for reading, for the first time; `path` is its absolute path and `digest` that
  * path's, `found` what it is, or NULL: it is looked at. Only remembers it: digests are taken later. Any thread. */
 void tpck_contents_note(const char *path, uint64_t digest, const struct stat *found);
-/* The same of what the process has as standard input, if that is a file. */
-void tpck_contents_note_input(void);
+/* The same of what the process has as standard input, if that is a file. Whether it is a pipe or a socket. */
+bool tpck_contents_note_input(void);
 /* Takes the digests of some of what was noted and appends the records. Called by one thread of this
  * library, now and then. */
 void tpck_contents_take(struct tpck_log *log);

@@ -125,5 +125,46 @@ const char *tpck_follow_difference(void);
 void tpck_follow_forked(void);
 /* While running forward: what is at this path, given as tpck_follow_open() would name it, is not there until the process makes it. */
 void tpck_follow_hide(const char *path);
+/* ---- the program's output while it runs forward, which goes into memory ---- */
+extern _Atomic bool tpck_follow_diverted __attribute__((visibility("hidden")));
+/* Of a process that is made meanwhile, and stays: its standard output and error are the program's real ones. In that process, or a child that shares the
+ * program's memory and is about to execute. Which of them changed, a bit each. */
+unsigned tpck_follow_output_give(void);
+/* In a forked child, behind that: the library's own descriptors of the real output are closed there. */
+void tpck_follow_output_leave(void);
+/* The descriptor of the library's own that is the real file of this one, or -1. */
+int tpck_follow_output_real(int fd);
+/* Which file the real output 1 or 2 is. False: it is not known, or not in memory. */
+bool tpck_follow_output_is(int which, uint64_t *device, uint64_t *inode);
+/* Descriptors that nobody closes meanwhile: programs close all that are not their own. */
+bool tpck_follow_keeps_slow(int fd);
+static inline bool tpck_follow_keeps(int fd)
+{
+	return __builtin_expect(atomic_load_explicit(&tpck_follow_diverted, memory_order_relaxed), 0) && tpck_follow_keeps_slow(fd);
+}
+static inline bool tpck_follow_keeps_any(void)
+{
+	return __builtin_expect(atomic_load_explicit(&tpck_follow_diverted, memory_order_relaxed), 0);
+}
+/* The lowest of them from this one on. False: there is none. */
+bool tpck_follow_kept_from(unsigned first, unsigned *kept);
+/* ---- what processes see of the overlay that the program has made and that run for real (seen.c) ---- */
+/* Before running forward: in this session's folder. */
+void tpck_follow_show(const char *session);
+/* In such a process: what is in the session's folder, or, with NULL, what it has from the process that it was forked from. */
+void tpck_follow_see(const char *session);
+extern _Atomic bool tpck_follow_sees_now __attribute__((visibility("hidden")));
+static inline bool tpck_follow_sees(void)
+{
+	return __builtin_expect(atomic_load_explicit(&tpck_follow_sees_now, memory_order_relaxed), 0);
+}
+/* True: the call is answered, with errno; false: it is the kernel's. The path can be read. */
+bool tpck_follow_seen_open(int folder, const char *path, int flags, int *fd);
+bool tpck_follow_seen_stat(int folder, const char *path, struct stat *found, int *result);
+bool tpck_follow_seen_access(int folder, const char *path, int *result);
+
+/* Before running forward: another process, which the program makes again, writes to the path, too. Where the program itself writes to it, by a descriptor that the other
+ * one may have been given, the file is the real one. */
+void tpck_follow_given(const char *path);
 
 #endif

@@ -235,6 +235,24 @@ struct tpck_overlay_entry;
 /* All entries of the overlay; the real files are what they say already. 0 or -errno and why. */
 int tpck_held_settle(struct tpck_overlay_entry **entries, uint32_t count, char *why, size_t size);
 
+/* ---- seen.c ---- */
+enum tpck_seen_kind {
+	TPCK_SEEN_REAL,   /* what is at the path counts */
+	TPCK_SEEN_FILE,   /* the scratch file */
+	TPCK_SEEN_ABSENT,
+	TPCK_SEEN_GHOST,  /* there is nothing any more; who opens it has the scratch file */
+};
+/* The path is this from here on. */
+void tpck_seen_put(uint64_t digest, enum tpck_seen_kind kind, int fd, ino_t inode);
+/* The scratch file's path is removed. True: the descriptor is kept for others. */
+bool tpck_seen_keeps(uint64_t digest, int fd, ino_t inode);
+/* The real files are as the overlay says. */
+void tpck_seen_end(void);
+
+/* ---- reconcile.c ---- */
+/* The real file is as the scratch file, from here on. 0, or -errno. */
+int tpck_reconcile_file(const struct tpck_overlay_entry *entry);
+
 /* ---- output.c ---- */
 int tpck_output_divert(void);
 void tpck_output_flush(void);
@@ -254,6 +272,7 @@ struct tpck_overlay_entry {
 	bool changed;     /* by the program itself, not merely seen to be absent */
 	struct timespec when; /* KIND_FOLDER: its last change while running forward; 0: none */
 	bool linked;      /* its scratch file may have other names */
+	bool given;       /* KIND_FILE: `fd` is the real file, which other processes write to as well */
 	struct tpck_overlay_entry *next;
 	char path[];
 };

@@ -14,6 +14,12 @@
 #include "runtime/follow/follow_private.h"
 
 static int real_output[3] = {-1, -1, -1};
+/* What is in their place. */
+static struct sink {
+	dev_t device;
+	ino_t inode;
+} sinks[3];
+_Atomic bool tpck_follow_diverted;
 
 int tpck_output_divert(void)
 {
@@ -29,6 +35,9 @@ int tpck_output_divert(void)
 			return -errno;
 		tpck_sys_dup3(sink, fd, 0);
 		tpck_sys_close(sink);
+		if (!tpck_sys_fstatat(fd, "", &found, AT_EMPTY_PATH))
+			sinks[fd] = (struct sink){found.st_dev, found.st_ino};
+		atomic_store(&tpck_follow_diverted, true);
 		if (isatty(real_output[fd]))
 			setvbuf(fd == 1 ? stdout : stderr, NULL, fd == 1 ? _IOLBF : _IONBF, 0);
 	}
@@ -41,8 +50,77 @@ void tpck_output_flush(void)
 		fflush(stdout);
 }
 
+int tpck_follow_output_real(int fd)
+{
+	struct stat found;
+
+	if (!atomic_load(&tpck_follow_diverted) || fd < 0 || tpck_sys_fstatat(fd, "", &found, AT_EMPTY_PATH))
+		return -1;
+	for (int i = 1; i <= 2; i++)
+		if (real_output[i] >= 0 && sinks[i].device == found.st_dev && sinks[i].inode == found.st_ino)
+			return real_output[i];
+	return -1;
+}
+
+unsigned tpck_follow_output_give(void)
+{
+	int saved = errno;
+	unsigned given = 0;
+
+	for (int fd = 1; fd <= 2 && atomic_load(&tpck_follow_diverted); fd++) {
+		int real = tpck_follow_output_real(fd);
+
+		if (real >= 0 && tpck_sys_dup3(real, fd, 0) >= 0)
+			given |= 1u << fd;
+	}
+	errno = saved;
+	return given;
+}
+
+void tpck_follow_output_leave(void)
+{
+	int saved = errno;
+
+	atomic_store(&tpck_follow_diverted, false);
+	for (int fd = 1; fd <= 2; fd++) {
+		if (real_output[fd] >= 0)
+			tpck_sys_close(real_output[fd]);
+		real_output[fd] = -1;
+	}
+	errno = saved;
+}
+
+bool tpck_follow_output_is(int which, uint64_t *device, uint64_t *inode)
+{
+	struct stat found;
+
+	if (!atomic_load(&tpck_follow_diverted) || real_output[which] < 0 || tpck_sys_fstatat(real_output[which], "", &found, AT_EMPTY_PATH))
+		return false;
+	*device = found.st_dev;
+	*inode = found.st_ino;
+	return true;
+}
+
+bool tpck_follow_keeps_slow(int fd)
+{
+	return fd >= 0 && (fd == real_output[1] || fd == real_output[2]);
+}
+
+bool tpck_follow_kept_from(unsigned first, unsigned *kept)
+{
+	bool found = false;
+
+	for (int i = 1; i <= 2 && atomic_load(&tpck_follow_diverted); i++)
+		if (real_output[i] >= 0 && (unsigned)real_output[i] >= first && (!found || (unsigned)real_output[i] < *kept)) {
+			*kept = (unsigned)real_output[i];
+			found = true;
+		}
+	return found;
+}
+
 void tpck_output_back(void)
 {
+	atomic_store(&tpck_follow_diverted, false);
 	for (int fd = 1; fd <= 2; fd++) {
 		if (real_output[fd] < 0)
 			continue;

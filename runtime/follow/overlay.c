@@ -92,6 +92,7 @@ void tpck_overlay_end(void)
 	tpck_syscalls_end();
 	atomic_store(&tpck_overlay_scratch, false);
 	tpck_files_pause(false);
+	tpck_seen_end();
 }
 
 mode_t tpck_overlay_mask(void)
@@ -306,6 +307,41 @@ static int open_folder(const char *path, uint64_t digest, int flags)
 	return tpck_sys_openat(AT_FDCWD, path, flags, 0);
 }
 
+/* Paths that other processes write to. */
+static struct given {
+	uint64_t digest;
+	struct given *next;
+} *given;
+
+void tpck_follow_given(const char *path)
+{
+	struct given *of = malloc(sizeof *of);
+
+	if (!of)
+		return;
+	*of = (struct given){tpck_follow_digest(path), given};
+	given = of;
+}
+
+/* A descriptor of such a file may go to a process whose descriptors cannot be changed once this one is live. False: it is a scratch file still. */
+static bool give(struct tpck_overlay_entry *entry)
+{
+	const struct given *of = given;
+	int fd;
+
+	while (of && of->digest != entry->digest)
+		of = of->next;
+	if (!of || entry->given || entry->linked || tpck_reconcile_file(entry))
+		return entry->given;
+	fd = tpck_sys_high(tpck_sys_openat(AT_FDCWD, entry->path, O_RDWR | O_CLOEXEC, 0));
+	if (fd < 0)
+		return false;
+	tpck_sys_close(entry->fd);
+	entry->fd = fd;
+	entry->inode = 0;
+	return entry->given = true;
+}
+
 static int open_changing(const char *path, uint64_t digest, int flags, mode_t mode)
 {
 	struct tpck_overlay_entry *entry = tpck_overlay_find(digest);
@@ -341,6 +377,8 @@ static int open_changing(const char *path, uint64_t digest, int flags, mode_t mo
 	if (!existed)
 		folder_changes(path);
 	entry->changed = true;
+	(void)give(entry);
+	tpck_seen_put(digest, entry->given ? TPCK_SEEN_REAL : TPCK_SEEN_FILE, entry->fd, entry->inode);
 	if (flags & O_TRUNC && tpck_sys_ftruncate(entry->fd, 0))
 		return -1;
 	if (flags & O_EXCL)
@@ -398,12 +436,15 @@ static int absent(const char *path, uint64_t digest)
 
 	if (!entry)
 		return fail(ENOMEM);
-	if (entry->fd >= 0)
-		tpck_sys_close(entry->fd);
+	if (entry->fd < 0 || entry->given || !tpck_seen_keeps(digest, entry->fd, entry->inode)) {
+		if (entry->fd >= 0)
+			tpck_sys_close(entry->fd);
+		tpck_seen_put(digest, TPCK_SEEN_ABSENT, -1, 0);
+	}
 	entry->fd = -1;
 	free(entry->target);
 	entry->target = NULL;
-	entry->linked = false;
+	entry->linked = entry->given = false;
 	entry->kind = TPCK_KIND_ABSENT;
 	entry->changed = true;
 	folder_changes(path);
@@ -471,7 +512,9 @@ static int move(struct tpck_overlay_entry *source, const char *to, uint64_t to_d
 	target->when = source->when;
 	folder_changes(to);
 	target->changed = true;
+	tpck_seen_put(to_digest, target->kind == TPCK_KIND_FILE && !source->given ? TPCK_SEEN_FILE : TPCK_SEEN_REAL, target->fd, target->inode);
 	source->fd = -1;
+	source->given = false;
 	source->target = NULL;
 	return absent(source->path, source->digest);
 }
@@ -687,6 +730,7 @@ int tpck_overlay_link(const char *from, uint64_t from_digest, const char *to, ui
 	entry->kind = TPCK_KIND_FILE;
 	entry->changed = source->changed = true;
 	entry->linked = source->linked = true;
+	tpck_seen_put(to_digest, TPCK_SEEN_FILE, entry->fd, entry->inode);
 	folder_changes(to);
 	return 0;
 }

@@ -97,7 +97,7 @@ static void attributes_settle(int from, int to)
 }
 
 /* Gives the real file the content of the scratch file; what is right already is not written again. */
-static int file_settle(const struct tpck_overlay_entry *entry)
+int tpck_reconcile_file(const struct tpck_overlay_entry *entry)
 {
 	struct stat scratch, real;
 	int fd, result = 0;
@@ -290,7 +290,7 @@ static int linked_settle(const struct tpck_overlay_entry *entry, struct tpck_ove
 	/* The first of them: what is there may be another file's name by now. */
 	if (!tpck_sys_fstatat(AT_FDCWD, entry->path, &now, AT_SYMLINK_NOFOLLOW) && now.st_nlink > 1)
 		tpck_sys_unlinkat(AT_FDCWD, entry->path, 0);
-	return file_settle(entry);
+	return tpck_reconcile_file(entry);
 }
 
 /* The i-th of all; those before it are settled. */
@@ -300,9 +300,9 @@ static int entry_settle(struct tpck_overlay_entry *const *all, uint32_t i)
 
 	switch (entry->kind) {
 	case TPCK_KIND_FILE:
-		if (!entry->changed)
+		if (!entry->changed || entry->given)
 			return 0;
-		return entry->linked ? linked_settle(entry, all, i) : file_settle(entry);
+		return entry->linked ? linked_settle(entry, all, i) : tpck_reconcile_file(entry);
 	case TPCK_KIND_FOLDER:
 		return folder_settle(entry);
 	case TPCK_KIND_LINK:

@@ -15,6 +15,7 @@
 #include "runtime/base/log.h"
 #include "runtime/network/played_private.h"
 #include "runtime/network/speakers.h"
+#include "runtime/replay/forward.h"
 #include "runtime/wire/segment.h"
 
 /* Of the root, from when it has a session; and before that. */
@@ -45,6 +46,7 @@ static bool make(struct tpck_speakers_of *of, const char *folder)
 		return false;
 	of->state->root = tpck_network_process();
 	of->state->cut = cut_of_log;
+	of->state->boundary_ns = tpck_forward_boundary_ns();
 	atomic_store(&of->state->forwards, tpck_network_forwards());
 	return true;
 }
@@ -93,11 +95,9 @@ void tpck_network_executes(int pid, uint32_t number)
 		if (!to) {
 			make_all();
 			to = own.state ? own.state : early.state;
-		} else if (tpck_network_is_started() || base) {
-			number = tpck_digest_pair(base ? base : child, number);
 		}
 		if (to)
-			tpck_speakers_add(to, pid, number);
+			tpck_speakers_add(to, pid, number, false);
 	}
 	errno = saved;
 }
@@ -135,12 +135,12 @@ static bool path_of_left(char path[sizeof session + 16])
 	return session[0];
 }
 
-void tpck_network_learn_left(void)
+void tpck_network_left(void (*call)(const struct tpck_record *record))
 {
 	char path[sizeof session + 16];
 
 	if (path_of_left(path))
-		tpck_mail_left(path, tpck_network_learn_behind);
+		tpck_mail_left(path, call);
 }
 
 /* Of the two, NULL where it is not there. */
@@ -154,6 +154,7 @@ void tpck_network_children_forward(void)
 	for (int i = 0; i < 2; i++)
 		if (one_of(i)) {
 			tpck_speakers_clear(one_of(i));
+			one_of(i)->boundary_ns = tpck_forward_boundary_ns();
 			atomic_store(&one_of(i)->released, false);
 			atomic_store(&one_of(i)->forwards, true);
 		}

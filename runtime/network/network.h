@@ -26,6 +26,7 @@
 
 #include "runtime/base/error.h"
 #include "runtime/replay/log.h"
+#include "runtime/replay/root.h"
 #include "runtime/track/threads.h"
 
 /* Recording into the log from here on, up to `most` bytes of answers. `real`: TRANSPCKPT_NETWORK_REAL, which stays the caller's. shm, job: where the
@@ -33,6 +34,10 @@
 void tpck_network_record(struct tpck_log *log, uint64_t most, const char *real, const char *shm, const char *job);
 /* may: this process is none of several ranks, so what it says may belong to another's record, which has started it. */
 void tpck_started_may_be(bool may);
+/* Such a process is about to speak with who does not belong to the job, or to write to a file: finds out whose it is. */
+void tpck_started_asks(void);
+/* Is called once that is known, with the root, during the call only but for its mail; NULL: it is nobody's, or a trainer. By any thread; with no lock held. */
+void tpck_started_then(void (*belongs)(const struct tpck_root *root));
 /* The log is in this session's folder from here on, where it is kept, too, what forked children and programs that were started say until it is in the log.
  * cut: of the log by which the program is run forward, or NULL. */
 void tpck_network_session(const char *folder, const struct tpck_log_position *cut);
@@ -51,8 +56,8 @@ int tpck_network_real_check(const char *text, struct tpck_error *err);
 void tpck_network_learn(const struct tpck_record *record);
 /* Learns records behind the cut: answers to what was asked before it. */
 void tpck_network_learn_behind(const struct tpck_record *record);
-/* The same of what forked children said that was not in the log yet. */
-void tpck_network_learn_left(void);
+/* Calls with each record that forked children and programs had, and that was not in the log yet. */
+void tpck_network_left(void (*call)(const struct tpck_record *record));
 void tpck_network_unlearn(void);
 /* From here on; a program that begins anew never leaves this. diverged: begins it anew, from any thread, and does not return; NULL: nobody does. */
 void tpck_network_forward(void (*diverged)(const char *what));

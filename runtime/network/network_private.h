@@ -102,8 +102,6 @@ bool tpck_talk_is_safe(const void *bytes, size_t count);
 
 /* ---- started.c ---- */
 struct tpck_speakers_of;
-/* Such a process is about to speak with who does not belong to the job: finds out whose it is. */
-void tpck_started_asks(void);
 /* Where it is known that it is one, and not yet whose: looks again, from time to time. No lock is held. */
 void tpck_started_looks(void);
 /* A record of this process, as tpck_mail_send() gets it: `first` begins with a struct tpck_record_talk, and is changed. */

@@ -24,12 +24,14 @@ struct tpck_speakers {
 	int32_t root;              /* its process */
 	_Atomic uint32_t waiting;  /* their threads; one that is killed meanwhile stays in it */
 	struct tpck_log_position cut; /* of the log that the root is run forward by */
+	uint64_t boundary_ns;      /* when the first run came to where that ends */
 	/* 1: what follows is being written, 2: it is there */
 	_Atomic int sent, other, differs;
 	struct tpck_record_peer sent_to, other_to;
 	char difference[200];
 	_Atomic uint32_t started;  /* programs, as many as there were; of the last of them: the process, and its number in the lower half */
 	_Atomic uint64_t program[1024];
+	_Atomic bool is_guess[1024]; /* the number is none that the log has */
 };
 
 /* What a process shares with others, and their mail; NULL, NULL: nothing. */
@@ -42,10 +44,12 @@ struct tpck_speakers_of {
 bool tpck_speakers_new(struct tpck_speakers_of *of, const char *session);
 /* What the root with this session has made. False: nothing. */
 bool tpck_speakers_open(struct tpck_speakers_of *of, const char *session);
-/* This process executes the program of that number from here on. */
-void tpck_speakers_add(struct tpck_speakers *of, int pid, uint32_t number);
+/* This process executes the program of that number from here on; is_guess: which the log does not have. */
+void tpck_speakers_add(struct tpck_speakers *of, int pid, uint32_t number, bool is_guess);
 /* 0: it is none of them. */
 uint32_t tpck_speakers_number(const struct tpck_speakers *of, int pid);
+/* The same, and 0 of a guess. */
+uint32_t tpck_speakers_known(const struct tpck_speakers *of, int pid);
 /* No program has been started yet. */
 void tpck_speakers_clear(struct tpck_speakers *of);
 /* What the programs of one are known by in the other, too. */

@@ -33,7 +33,7 @@ enum standing {
 	EARLY,    /* whoever it belongs to has no session yet */
 	BELONGS,  /* to the root */
 };
-enum { PATH = 320, GENERATIONS = 64, SAME = 64, SOON_TIMES = 100 };
+enum { PATH = 320, GENERATIONS = 64, SAME = 64, SOON_TIMES = 600 };
 #define AGAIN_NS 20000000ull
 static _Atomic int standing;
 _Atomic bool tpck_started_unsure, tpck_started_now;
@@ -43,11 +43,23 @@ static struct tpck_mail *roots_mail; /* NULL: there is none yet */
 static uint32_t number;
 static _Atomic bool looks;           /* a thread looks again */
 static _Atomic uint64_t looked_ns;
+static void (*then)(const struct tpck_root *root);
 
 TPCK_AT_START void tpck_started_may_be(bool may)
 {
 	atomic_store(&standing, may ? UNSURE : NOBODYS);
 	atomic_store(&tpck_started_unsure, may);
+}
+
+TPCK_AT_START void tpck_started_then(void (*belongs)(const struct tpck_root *root))
+{
+	then = belongs;
+}
+
+static void say_nobodys(void)
+{
+	if (then)
+		then(NULL);
 }
 
 /* ---- whose it is ------------------------------------------------------------------------------------------ */
@@ -84,8 +96,21 @@ static uint32_t number_in(struct tpck_speakers *state)
 		if (!tpck_speakers_has(state, mixed))
 			break;
 	}
-	tpck_speakers_add(state, pid, mixed);
+	tpck_speakers_add(state, pid, mixed, true);
 	return mixed;
+}
+
+/* The number of the nearest one that the log knows, of this process and those that it descends from. */
+static uint32_t through_in(const struct tpck_speakers *state)
+{
+	uint32_t through = 0;
+	int pid = tpck_sys_getpid();
+
+	for (int i = 0; i < GENERATIONS && !through && pid > 1 && pid != state->root; i++) {
+		through = tpck_speakers_known(state, pid);
+		pid = tpck_process_parent(pid);
+	}
+	return through;
 }
 
 /* A shell, say, never meets a device. */
@@ -114,8 +139,8 @@ static enum found look(struct tpck_speakers_of *of, char session[PATH])
 			*strrchr(session, '/') = '\0';
 			number = tpck_speakers_open(of, session) ? number_in(of->state) : 0;
 			if (!number)
-				tpck_log_warn("what this program says to others is not in the record of process %d that it belongs to, which %s: a resume sends it again", pid,
-					      of->state ? "does not know it" : "cannot be shared");
+				tpck_log_warn("what this program says to others, or writes to files, is not in the record of process %d that it belongs to, which %s: a "
+					      "resume does it again", pid, of->state ? "does not know it" : "cannot be shared");
 			return number ? FOUND_ROOT : FOUND_NOBODY;
 		}
 		found = library && !is_tool(pid) ? FOUND_LIBRARY : found;
@@ -161,7 +186,10 @@ static void pass_on(const struct tpck_record *record, void *to)
 
 static void belong(const struct tpck_speakers_of *of, const char *session)
 {
-	if (atomic_load(&of->state->forwards))
+	bool forwards = atomic_load(&of->state->forwards);
+	struct tpck_root root;
+
+	if (forwards)
 		learn(session, of->state->cut);
 	tpck_spin_lock(&moving);
 	/* The program may have met a device meanwhile. */
@@ -174,6 +202,9 @@ static void belong(const struct tpck_speakers_of *of, const char *session)
 		atomic_store(&tpck_started_now, true);
 	}
 	tpck_spin_unlock(&moving);
+	root = (struct tpck_root){session, of->state->root, number, through_in(of->state), of->mail, forwards, of->state->cut, of->state->boundary_ns};
+	if (then)
+		then(&root);
 	tpck_log_debug("what this program says to others is in the record that %s has, by the number %u", session, number);
 }
 
@@ -234,8 +265,10 @@ static void *watch_main(void *unused)
 			found = look_and_belong();
 		atomic_store(&looks, false);
 	}
-	if (found == FOUND_NOBODY && atomic_compare_exchange_strong(&standing, &early, NOBODYS))
+	if (found == FOUND_NOBODY && atomic_compare_exchange_strong(&standing, &early, NOBODYS)) {
 		atomic_store(&tpck_started_now, false);
+		say_nobodys();
+	}
 	return NULL;
 }
 
@@ -251,6 +284,8 @@ void tpck_started_asks(void)
 		atomic_store(&tpck_started_unsure, false);
 		atomic_store(&tpck_started_now, kept || found == FOUND_ROOT);
 		atomic_store(&standing, kept ? EARLY : found == FOUND_ROOT ? BELONGS : NOBODYS);
+		if (!kept && found != FOUND_ROOT)
+			say_nobodys();
 		if (kept && tpck_thread_start(watch_main))
 			tpck_started_leaves();
 	}
@@ -268,6 +303,7 @@ void tpck_started_leaves(void)
 		tpck_network_child_ends();
 	roots_mail = kept = NULL;
 	tpck_spin_unlock(&moving);
+	say_nobodys();
 }
 
 bool tpck_started_forked(void)

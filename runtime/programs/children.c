@@ -40,7 +40,8 @@ struct shared {
 struct tpck_child *tpck_children;
 _Atomic uint32_t tpck_programs_places;
 static struct shared *shared;
-static struct tpck_mail *mail; /* of forked children, for the log */
+static struct tpck_mail *mail; /* of forked children, for the log, or of a root's */
+static struct tpck_mail *own_mail;
 static struct tpck_log *journal;
 static _Atomic uint32_t early_said;
 static int32_t home;          /* this process */
@@ -59,10 +60,21 @@ bool tpck_programs_own(void)
 	return journal && home == tpck_sys_getpid();
 }
 
-TPCK_AT_START void tpck_programs_record(struct tpck_log *log)
+TPCK_AT_START void tpck_programs_record(struct tpck_log *log, const struct tpck_settings *with)
 {
+	tpck_unwritten_with(with);
 	journal = log;
 	home = tpck_sys_getpid();
+}
+
+void tpck_child_belongs(const struct tpck_root *root)
+{
+	if (forked_place >= 0)
+		return;
+	tpck_spin_lock(&lock);
+	mail = root ? root->mail : own_mail;
+	nest = root && journal ? root->number : 0;
+	tpck_spin_unlock(&lock);
 }
 
 /* ---- places ------------------------------------------------------------------------------------- */
@@ -112,11 +124,12 @@ static bool table(void)
 
 		if (at == MAP_FAILED)
 			return false;
-		mail = tpck_mail_new(MAIL_BYTES, NULL);
-		if (!mail) {
+		own_mail = tpck_mail_new(MAIL_BYTES, NULL);
+		if (!own_mail) {
 			tpck_sys_munmap(at, sizeof *shared);
 			return false;
 		}
+		mail = mail ? mail : own_mail;
 		shared = at;
 		tpck_children = shared->child;
 	}
@@ -157,6 +170,7 @@ int tpck_child_take(struct tpck_thread *self, int32_t pid)
 			tpck_children[found].ordinal = ordinal;
 			tpck_children[found].nested = nest != 0;
 			tpck_children[found].made_ns = now;
+			tpck_children[found].seat = (uint32_t)found;
 			atomic_store(&tpck_children[found].pid, pid);
 			if ((uint32_t)found == tpck_children_used())
 				atomic_store(&shared->used, (uint32_t)found + 1);
@@ -337,7 +351,9 @@ static void note(struct tpck_child *at, uint16_t detail, uint32_t stream, const 
 		count = 0;
 	}
 	if (nest) {
-		tpck_mail_send(mail, TPCK_RECORD_PROGRAM, detail, &record, sizeof record, bytes, count);
+		/* Where what it said is not all there it shows nothing. */
+		if (!tpck_mail_send(mail, TPCK_RECORD_PROGRAM, detail, &record, sizeof record, bytes, count))
+			at->lost = true;
 		return;
 	}
 	take_mail();
@@ -348,6 +364,13 @@ void tpck_child_made(const char *path)
 {
 	if (forked_place >= 0 && tpck_programs_recording())
 		note(&tpck_children[forked_place], TPCK_PROGRAM_MADE, 0, path, strlen(path) + 1);
+}
+
+void tpck_child_wrote(uint32_t writer, const char *path)
+{
+	struct tpck_record_program record = {.thread = writer};
+
+	append(TPCK_PROGRAM_WROTE, &record, path, strlen(path) + 1);
 }
 
 /* Programs of a forked child that have ended, by when they ran: what files were made or changed meanwhile may be theirs. The oldest goes first. */
@@ -458,6 +481,8 @@ static void note_end(struct tpck_child *at, int status)
 		note_file(at, 1);
 		note_file(at, 2);
 	}
+	if (at->lost && nest)
+		note(at, TPCK_PROGRAM_LOST, 0, NULL, 0);
 	if (atomic_load(&at->noted) & TPCK_NOTED_START && !(atomic_fetch_or(&at->noted, TPCK_NOTED_END) & TPCK_NOTED_END))
 		note(at, TPCK_PROGRAM_ENDED, 0, &status, sizeof status);
 	if (nest)
@@ -509,9 +534,10 @@ void tpck_programs_boundary(void)
 	uint32_t used = tpck_children_used();
 	int saved = errno;
 
-	tpck_written_say();
-	if (tpck_programs_recording())
+	if (tpck_programs_recording()) {
+		tpck_unwritten_boundary();
 		take_mail();
+	}
 	for (uint32_t i = 0; i < used && tpck_programs_recording(); i++) {
 		struct tpck_child *at = &tpck_children[i];
 		int32_t pid = atomic_load(&at->pid);
@@ -604,6 +630,7 @@ void tpck_programs_forking(void)
 	if (!self || self->ours || self->elsewhere || home != tpck_sys_getpid())
 		return;
 	tpck_starts_thread(self);
+	(void)tpck_unwritten_all();
 	forking = tpck_child_take(self, -1);
 }
 
@@ -611,6 +638,7 @@ void tpck_programs_forking(void)
 bool tpck_programs_forked_child(void)
 {
 	struct tpck_thread *self = tpck_thread_peek();
+	bool done, is_kept;
 
 	forked_place = forking;
 	if (forked_place < 0 || !self)
@@ -620,8 +648,19 @@ bool tpck_programs_forked_child(void)
 	lock = 0;
 	self->programs = 0;
 	atomic_store(&tpck_children[forked_place].pid, home);
-	tpck_written_child(tpck_children[forked_place].made_ns);
-	return tpck_starts_forked(forked_place);
+	done = tpck_starts_forked(forked_place);
+	/* What one does that had ended stays in its memory, but for what a child of a child does. */
+	is_kept = done && !tpck_children[forked_place].nested;
+	if (!is_kept) {
+		tpck_unwritten_of(nest);
+		if (tpck_follow_keeps_any())
+			tpck_starts_output(tpck_follow_output_give());
+		if (tpck_programs_forwarding())
+			tpck_follow_see(NULL);
+	}
+	tpck_follow_output_leave();
+	tpck_written_forked(is_kept ? NULL : tpck_unwritten_all(), tpck_children[forked_place].made_ns, nest);
+	return done;
 }
 
 uint32_t tpck_programs_child(void)

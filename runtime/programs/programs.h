@@ -21,9 +21,12 @@
 #include <sys/types.h>
 
 #include "runtime/replay/log.h"
+#include "runtime/replay/root.h"
 
-/* Recording into the log from here on; once more once the program that is run forward is live. */
-void tpck_programs_record(struct tpck_log *log);
+struct tpck_settings;
+
+/* Recording into the log from here on. The settings stay where they are. */
+void tpck_programs_record(struct tpck_log *log, const struct tpck_settings *with);
 /* The log is in this session's folder from here on, where it is noted, too, what forked children write to files. 0, or -errno: it cannot be. */
 int tpck_programs_session(const char *folder);
 /* Before a boundary's record: what is known by then of programs goes before it. */
@@ -54,6 +57,15 @@ enum tpck_programs_stop {
 };
 enum tpck_programs_stop tpck_programs_stops(uint32_t *polls);
 
+/* ---- a program that was started ---- */
+/* This process may be one that another process of the job has started: what it writes to files is noted, and once there is something `asks` is called, which
+ * calls tpck_programs_belongs() as soon as it is known whose it is (runtime/network/network.h). `library`: as for tpck_programs_forward(). */
+void tpck_programs_started(void (*asks)(void), const char *library);
+/* Whether a program with these arguments goes on with the work of the one that has started it. */
+bool tpck_programs_is_worker(char *const arguments[]);
+/* NULL: it is nobody's. Else what it starts is followed as what its root's forked children start. */
+void tpck_programs_belongs(const struct tpck_root *root);
+
 /* ---- forks ---- */
 void tpck_programs_forking(void);
 /* In the child. True: while running forward, one that had ended in the first run, as itself or as a program that it executes: what it did was done. */
@@ -71,6 +83,7 @@ void tpck_programs_hide(void);
 /* What is to be executed in place of a program; `plan` is where `arguments` point to. */
 struct tpck_programs_instead {
 	const char *path;
+	bool plays; /* it plays the program; else it starts it later */
 	char *arguments[3], *variables[1];
 	char plan[360];
 };
@@ -88,6 +101,21 @@ void tpck_programs_system_ended(int place, int status);
 
 /* Whether what this process starts is followed. */
 bool tpck_programs_followed(void);
+
+/* ---- the program's output, in processes that are made again ---- */
+extern _Atomic uint32_t tpck_programs_output __attribute__((visibility("hidden"))); /* the descriptors 1 and 2 that go there, a bit each */
+bool tpck_programs_drops_slow(int fd);
+/* While the process that has the log runs forward: what is written there was said by the first run. */
+static inline bool tpck_programs_drops(int fd)
+{
+	return __builtin_expect(atomic_load_explicit(&tpck_programs_output, memory_order_relaxed) != 0, 0) && tpck_programs_drops_slow(fd);
+}
+/* The descriptor is closed, or becomes another file. */
+static inline void tpck_programs_output_ends(int fd)
+{
+	if (__builtin_expect(atomic_load_explicit(&tpck_programs_output, memory_order_relaxed) != 0, 0) && (fd == 1 || fd == 2))
+		atomic_fetch_and(&tpck_programs_output, ~(1u << fd));
+}
 
 /* ---- what the parent sees of them ---- */
 extern _Atomic uint32_t tpck_programs_places __attribute__((visibility("hidden"))); /* 0: no child was made */
@@ -110,7 +138,13 @@ static inline void tpck_programs_takes(int folder, const char *path)
 	if (__builtin_expect(atomic_load_explicit(&tpck_programs_products, memory_order_relaxed) != 0, 0))
 		tpck_programs_takes_slow(folder, path);
 }
-extern _Atomic uint32_t tpck_programs_child_writes __attribute__((visibility("hidden"))); /* this is a forked child whose files are noted */
+/* Whether this is a process whose files are noted, or a program of which it is not known, and has written to none. */
+enum { TPCK_CHILD_NONE, TPCK_CHILD_NOTES, TPCK_CHILD_UNSURE };
+extern _Atomic uint32_t tpck_programs_child_writes __attribute__((visibility("hidden")));
+void tpck_programs_child_writes_slow(int fd, size_t bytes, ssize_t done, bool before);
+void tpck_programs_child_copies_slow(int from, int to);
+void tpck_programs_child_closed_range_slow(unsigned first, unsigned last);
+bool tpck_programs_child_made_before_slow(int folder, const char *path);
 void tpck_programs_child_closes_slow(int fd);
 void tpck_programs_child_made_slow(int folder, const char *path);
 /* A file was opened to be written, with these flags: it is this process's own. */
@@ -123,8 +157,37 @@ static inline void tpck_programs_writes(int fd, int flags)
 /* A descriptor is about to be closed, and all has been written to it. */
 static inline void tpck_programs_child_closes(int fd)
 {
-	if (__builtin_expect(atomic_load_explicit(&tpck_programs_child_writes, memory_order_relaxed) != 0, 0))
+	if (__builtin_expect(atomic_load_explicit(&tpck_programs_child_writes, memory_order_relaxed) == TPCK_CHILD_NOTES, 0))
 		tpck_programs_child_closes_slow(fd);
+}
+/* So many bytes are about to be written by the descriptor. */
+static inline void tpck_programs_child_writing(int fd, size_t bytes)
+{
+	if (__builtin_expect(atomic_load_explicit(&tpck_programs_child_writes, memory_order_relaxed) != 0, 0))
+		tpck_programs_child_writes_slow(fd, bytes, 0, true);
+}
+/* And the call gave that. */
+static inline void tpck_programs_child_wrote(int fd, size_t bytes, ssize_t done)
+{
+	if (__builtin_expect(atomic_load_explicit(&tpck_programs_child_writes, memory_order_relaxed) != 0, 0))
+		tpck_programs_child_writes_slow(fd, bytes, done, false);
+}
+/* `to` is what `from` is. */
+static inline void tpck_programs_child_copies(int from, int to)
+{
+	if (__builtin_expect(atomic_load_explicit(&tpck_programs_child_writes, memory_order_relaxed) == TPCK_CHILD_NOTES, 0))
+		tpck_programs_child_copies_slow(from, to);
+}
+/* So many descriptors were closed. */
+static inline void tpck_programs_child_closed_range(unsigned first, unsigned last)
+{
+	if (__builtin_expect(atomic_load_explicit(&tpck_programs_child_writes, memory_order_relaxed) == TPCK_CHILD_NOTES, 0))
+		tpck_programs_child_closed_range_slow(first, last);
+}
+/* A folder could not be made, as it is there. True: the first run's process made it, and it counts as made. */
+static inline bool tpck_programs_child_made_before(int folder, const char *path)
+{
+	return __builtin_expect(atomic_load_explicit(&tpck_programs_child_writes, memory_order_relaxed) != 0, 0) && tpck_programs_child_made_before_slow(folder, path);
 }
 /* A folder was made. */
 static inline void tpck_programs_child_made(int folder, const char *path)

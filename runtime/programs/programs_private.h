@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Between the parts of programs: children.c (children, and what the log gets of them), starts.c (what is started while running
- * forward) and written.c (what forked children write). */
+/* Between the parts of programs: children.c (children, and what the log gets of them), known.c (what it says), starts.c (what is started while running
+ * forward), written.c (what this process writes to files, if the program has made it) and unwritten.c (what of that is taken back). */
 #ifndef TPCK_RUNTIME_PROGRAMS_PROGRAMS_PRIVATE_H
 #define TPCK_RUNTIME_PROGRAMS_PROGRAMS_PRIVATE_H
 
+#include <sys/stat.h>
+
 #include "runtime/programs/programs.h"
+#include "runtime/programs/writings.h"
 #include "runtime/replay/forward.h"
 #include "runtime/wire/standin.h"
 
@@ -15,6 +18,7 @@ enum {
 	TPCK_PROGRAM_STARTED, TPCK_PROGRAM_SAID, TPCK_PROGRAM_ENDED, TPCK_PROGRAM_LOST,
 	TPCK_PROGRAM_FORKED, /* the child executed nothing, and has ended */
 	TPCK_PROGRAM_MADE,   /* a forked child made a file or folder where nothing was; its path follows, NUL-terminated */
+	TPCK_PROGRAM_WROTE,  /* the process that is known by the number `thread` writes to a file, whose path follows, NUL-terminated */
 };
 struct tpck_record_program {
 	uint32_t thread, ordinal; /* of a forked child's: what tpck_child_take() calls it */
@@ -64,6 +68,7 @@ struct tpck_child {
 	_Atomic uint32_t noted;      /* TPCK_NOTED_* */
 	_Atomic uint32_t polls;
 	_Atomic uint32_t waited;     /* while running forward: 1 + enum tpck_forward of who waits for its end, since before it executed; 0: nobody */
+	uint32_t seat;               /* its place in the page that stand-ins share, which others' children are in as well */
 	uint32_t said;               /* bytes in the log */
 	bool lost;                   /* more than that */
 };
@@ -77,9 +82,11 @@ void tpck_child_again(const char *name);
 const char *tpck_children_again(void);
 /* Whether it is this process's child. */
 bool tpck_child_own(int place);
-/* Whether this process is a forked child whose own children are followed. What it starts goes by a name of its own, and to the log by the process that
- * has the log. */
+/* Whether this process is a forked child, or a program that was started, whose own children are followed. What it starts goes by a name of its own, and to the
+ * log by the process that has the log. */
 bool tpck_child_nested(void);
+/* This program that was started belongs to the root; NULL: to none. */
+void tpck_child_belongs(const struct tpck_root *root);
 /* Another child of the thread; -1: no place. */
 int tpck_child_take(struct tpck_thread *self, int32_t pid);
 void tpck_child_free(int place);
@@ -105,18 +112,78 @@ int tpck_child_here(void);
 /* This process is a forked child that made a file or folder where nothing was. */
 void tpck_child_made(const char *path);
 
+/* This process with the log: the one of that number writes to the path. */
+void tpck_child_wrote(uint32_t writer, const char *path);
+
 /* ---- written.c ---- */
-/* This is a forked child, made then: what it writes to files is noted. */
-void tpck_written_child(uint64_t made_ns);
-/* In the parent: a line, the first time that something was written of which there is no entry. */
-void tpck_written_say(void);
-/* The child has opened a file to write, with these flags. */
+/* This may be a program that was started: asks() is called when there is something to note, and says whose it is. */
+void tpck_written_started(void (*asks)(void));
+/* The same of a program that was started: it belongs to the root; NULL: to none. */
+void tpck_written_belongs(const struct tpck_root *root);
+/* This is a forked child that was made then, and has this number: what it writes to files is noted there. NULL: it is not. */
+void tpck_written_forked(struct tpck_writings *writings, uint64_t made_ns, uint32_t number);
+/* The process has opened a file to write, with these flags. */
 void tpck_written_opened(int fd, int flags);
 
+/* ---- unwritten.c ---- */
+/* The settings say where there may be a file without a name before there is a session: the folder of the memory tier. */
+void tpck_unwritten_with(const struct tpck_settings *settings);
+/* For processes that this one makes; NULL: there is no memory for it. */
+struct tpck_writings *tpck_unwritten_all(void);
+/* This program that was started belongs to the root, and so do its children. */
+void tpck_unwritten_belongs(const struct tpck_root *root);
+/* Before a boundary's record: the log is told who writes; a line, the first time that something was written of which there is no entry. */
+void tpck_unwritten_boundary(void);
+/* While running forward, once the log is learnt: what the first run's processes wrote that are made again. */
+void tpck_unwritten_inherit(void);
+/* The process of that number is made again: what it wrote in the first run is taken back. A line says of what it cannot be. */
+void tpck_unwritten_of(uint32_t writer);
+/* Whether it is such an entry, and of this file. */
+bool tpck_written_is(const struct tpck_writing *entry, uint32_t kind, const struct stat *found);
+/* The entry is done with. False: it was already. */
+bool tpck_written_settles(struct tpck_writings *writings, struct tpck_writing *entry);
+
+/* ---- known.c ---- */
+/* What the log says of a program. */
+struct tpck_known {
+	const struct tpck_record_program *started;
+	const char *name;
+	int32_t status;
+	uint32_t polls;
+	bool ended, lost, forked;
+	uint32_t ended_as; /* the how-manieth end this is, from 1 */
+	bool taken; /* by a child of another number than in the first run */
+	struct tpck_known_said {
+		const struct tpck_record_program *record;
+		uint32_t bytes;
+		struct tpck_known_said *next;
+	} *said, **said_end;
+	struct tpck_known_made {
+		const char *path;
+		struct tpck_known_made *next;
+	} *made; /* by a forked child, where nothing was */
+	struct tpck_known *next;
+};
+/* NULL: nothing of it. */
+struct tpck_known *tpck_known_of(uint32_t thread, uint32_t ordinal);
+/* Whether that is this program. */
+bool tpck_known_is(const struct tpck_known *of, uint64_t path);
+/* The oldest such program of a forked child's that is not `taken`, or NULL. */
+struct tpck_known *tpck_known_alike(uint64_t path, uint64_t arguments);
+/* Whether the log has the end of the process that is known by the number, so that it is not made again, or what it does has no effect. */
+bool tpck_known_ended(uint32_t number);
+/* Whether one that has not ended wrote to a file; and the overlay is told to which. */
+bool tpck_known_wrote(void);
+void tpck_known_give(void);
+/* What the log has behind the boundary: names, and how many. */
+const char *tpck_known_behind(unsigned *count);
+void tpck_child_name_add(char names[TPCK_PROGRAM_NAMES], const char *name);
+
 /* ---- starts.c ---- */
+/* In a forked child that stays, or a program that was started, while the process with the log runs forward: these of its descriptors go where that one's output does. */
+void tpck_starts_output(unsigned descriptors);
 /* In a forked child: it is the child at this place. True: it, or the program that it executes, had ended in the first run. */
 bool tpck_starts_forked(int place);
-bool tpck_programs_is_worker(char *const arguments[]);
 bool tpck_programs_forwarding(void);
 /* What the log says of the place's program. */
 enum tpck_programs_wait tpck_starts_wait(int place, bool polls);

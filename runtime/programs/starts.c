@@ -24,34 +24,9 @@
 #include "runtime/track/threads.h"
 #include "runtime/wire/segment.h"
 
-/* What the log says of a program. */
-struct learnt {
-	const struct tpck_record_program *started;
-	const char *name;
-	int32_t status;
-	uint32_t polls;
-	bool ended, lost, forked;
-	uint32_t ended_as; /* the how-manieth end this is, from 1 */
-	bool taken; /* by a child of another number than in the first run */
-	struct said {
-		const struct tpck_record_program *record;
-		uint32_t bytes;
-		struct said *next;
-	} *said, **said_end;
-	struct made {
-		const char *path;
-		struct made *next;
-	} *made; /* by a forked child, where nothing was */
-	struct learnt *next;
-};
-
 /* What has run for so long will go on running. */
 #define SERVICE_NS 30000000000ull
-enum { BUCKETS = 1024, NAMES = TPCK_PROGRAM_NAMES };
-static struct learnt *learnt[BUCKETS] TPCK_LARGE;
-static char behind[NAMES];
-static unsigned behind_count;
-static uint32_t ends;
+enum { NAMES = TPCK_PROGRAM_NAMES };
 static bool forwarding;
 static struct tpck_standin_page *page;
 static char session[300] TPCK_LARGE, standin[300] TPCK_LARGE;
@@ -60,125 +35,56 @@ static char difference[200];
 static __thread enum tpck_forward stands __attribute__((tls_model("initial-exec"))) = TPCK_FORWARD_FOREIGN;
 static char *nothing[1];
 static _Atomic bool abandoned;
+static const char *own_library;
+static uint64_t roots_boundary_ns; /* of a program that was started */
 static _Atomic uint32_t paused; /* calls of system() that wait for this process to be live */
 
-/* ---- what the log says ------------------------------------------------------------------------------ */
-
-static struct learnt *learnt_of(uint32_t thread, uint32_t ordinal)
-{
-	struct learnt *found = learnt[(thread * 31 + ordinal) % BUCKETS];
-
-	while (found && (found->started->thread != thread || found->started->ordinal != ordinal))
-		found = found->next;
-	return found;
-}
-
-static bool names_one(const struct tpck_record *record)
-{
-	const char *payload = (const char *)(record + 1);
-
-	return record->bytes > sizeof(struct tpck_record_program) && !payload[record->bytes - 1];
-}
-
-static struct learnt *learnt_new(const struct tpck_record_program *program)
-{
-	struct learnt **bucket = &learnt[(program->thread * 31 + program->ordinal) % BUCKETS], *of = calloc(1, sizeof *of);
-
-	if (of) {
-		of->started = program;
-		of->said_end = &of->said;
-		of->next = *bucket;
-		*bucket = of;
-	}
-	return of;
-}
-
-void tpck_programs_learn(const struct tpck_record *record)
-{
-	const struct tpck_record_program *program = (const void *)(record + 1);
-	struct learnt *of = record->bytes >= sizeof *program ? learnt_of(program->thread, program->ordinal) : NULL;
-	struct said *said;
-
-	if (record->type != TPCK_RECORD_PROGRAM || record->bytes < sizeof *program)
-		return;
-	if (record->detail == TPCK_PROGRAM_STARTED && of && names_one(record)) {
-		/* A thread of its own pace had started fewer when the run was gone on from: what it started last by that number counts. */
-		*of = (struct learnt){.started = program, .name = (const char *)(program + 1), .said_end = &of->said, .made = of->made, .next = of->next};
-	} else if (record->detail == TPCK_PROGRAM_STARTED && names_one(record)) {
-		of = learnt_new(program);
-		if (of)
-			of->name = (const char *)(program + 1);
-	} else if (record->detail == TPCK_PROGRAM_FORKED) {
-		if (!of)
-			of = learnt_new(program);
-		if (!of)
-			return;
-		of->name = "";
-		of->forked = of->ended = true;
-		of->ended_as = ++ends;
-		of->status = program->status;
-		of->polls = program->polls;
-		of->lost = program->flags & TPCK_PROGRAM_UNSURE;
-	} else if (record->detail == TPCK_PROGRAM_MADE && names_one(record)) {
-		struct made *made = calloc(1, sizeof *made);
-
-		if (!of)
-			of = learnt_new(program);
-		if (!of || !made) {
-			free(made);
-			return;
-		}
-		of->name = of->name ? of->name : "";
-		*made = (struct made){(const char *)(program + 1), of->made};
-		of->made = made;
-	} else if (of && record->detail == TPCK_PROGRAM_ENDED) {
-		of->ended = true;
-		of->ended_as = ++ends;
-		of->status = program->status;
-		of->polls = program->polls;
-	} else if (of && record->detail == TPCK_PROGRAM_LOST) {
-		of->lost = true;
-	} else if (of && record->detail == TPCK_PROGRAM_SAID) {
-		said = calloc(1, sizeof *said);
-		if (!said)
-			return;
-		said->record = program;
-		said->bytes = record->bytes - (uint32_t)sizeof *program;
-		*of->said_end = said;
-		of->said_end = &said->next;
-	}
-}
-
-static void add_name(char names[NAMES], const char *name)
-{
-	size_t used = strlen(names);
-
-	snprintf(names + used, NAMES - used, "%s%.40s", used ? ", " : "", name);
-}
-
-void tpck_programs_learn_behind(const struct tpck_record *record)
-{
-	if (record->type != TPCK_RECORD_PROGRAM || record->detail != TPCK_PROGRAM_STARTED || !names_one(record))
-		return;
-	behind_count++;
-	add_name(behind, (const char *)(record + 1) + sizeof(struct tpck_record_program));
-}
-
-void tpck_programs_unlearn(void)
-{
-	memset(learnt, 0, sizeof learnt);
-	behind[0] = '\0';
-	behind_count = 0;
-}
-
 /* ---- running forward -------------------------------------------------------------------------------- */
+
+/* In a program that was started: what waited for its root goes on, and what is there belongs to the record. */
+static void go_live(void)
+{
+	uint32_t used = tpck_children_used();
+
+	for (uint32_t i = 0; i < used; i++) {
+		struct tpck_child *at = &tpck_children[i];
+		const struct tpck_known *of = atomic_load(&at->pid) ? tpck_known_of(at->thread, at->ordinal) : NULL;
+		uint32_t waits = TPCK_DOING_WAITS;
+
+		atomic_store(&at->noted, !of ? 0 : TPCK_NOTED_START | (of->ended ? TPCK_NOTED_END : 0));
+		(void)atomic_compare_exchange_strong(&at->doing, &waits, TPCK_DOING_PROGRAM);
+	}
+	if (*tpck_children_again())
+		tpck_log_warn("what some programs said or wrote the first time that a worker or service starts is not known, and they were started again: %s",
+			      tpck_children_again());
+}
 
 bool tpck_programs_forwarding(void)
 {
 	/* A forked child goes live with the process that runs forward. */
-	if (forwarding && tpck_child_nested() && page && atomic_load(&page->live))
+	if (forwarding && tpck_child_nested() && page && atomic_load(&page->live)) {
 		forwarding = false;
+		if (roots_boundary_ns)
+			go_live();
+	}
 	return forwarding;
+}
+
+_Atomic uint32_t tpck_programs_output;
+
+void tpck_starts_output(unsigned descriptors)
+{
+	atomic_store(&tpck_programs_output, tpck_programs_forwarding() ? descriptors : 0);
+}
+
+bool tpck_programs_drops_slow(int fd)
+{
+	int saved = errno;
+
+	if (!tpck_programs_forwarding())
+		atomic_store(&tpck_programs_output, 0);
+	errno = saved;
+	return (fd == 1 || fd == 2) && atomic_load(&tpck_programs_output) & 1u << fd;
 }
 
 /* Beside the library when it is installed, or where both were built. */
@@ -194,23 +100,57 @@ static bool find_standin(const char *library)
 	return !tpck_sys_faccessat(AT_FDCWD, standin, X_OK);
 }
 
-static int open_page(void)
+/* is_new: else it is its root's. */
+static int open_page(bool is_new)
 {
 	char path[340];
 	int fd;
 
 	snprintf(path, sizeof path, "%s/" TPCK_STANDIN_CONTROL, session);
-	tpck_sys_unlinkat(AT_FDCWD, path, 0);
-	fd = tpck_sys_openat(AT_FDCWD, path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+	if (is_new)
+		tpck_sys_unlinkat(AT_FDCWD, path, 0);
+	fd = tpck_sys_openat(AT_FDCWD, path, O_RDWR | (is_new ? O_CREAT | O_EXCL : 0) | O_NOFOLLOW | O_CLOEXEC, 0600);
 	if (fd < 0)
 		return -errno;
-	page = tpck_sys_ftruncate(fd, sizeof *page) ? MAP_FAILED : tpck_sys_mmap(NULL, sizeof *page, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	page = is_new && tpck_sys_ftruncate(fd, sizeof *page) ? MAP_FAILED : tpck_sys_mmap(NULL, sizeof *page, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	tpck_sys_close(fd);
 	if (page == MAP_FAILED) {
 		page = NULL;
 		return -ENOMEM;
 	}
 	return 0;
+}
+
+static void learn_program(const struct tpck_record *record)
+{
+	if (record->type == TPCK_RECORD_PROGRAM)
+		tpck_programs_learn(record);
+}
+
+/* In a program that was started, while its root runs forward: what it starts is stood in for as there. The records stay mapped. */
+static void follow(const struct tpck_root *root)
+{
+	const struct tpck_record *record;
+	struct tpck_log_reader *reader;
+	unsigned descriptors = 0;
+
+	snprintf(session, sizeof session, "%s", root->session);
+	if (strlen(root->session) >= sizeof session || !find_standin(own_library) || open_page(false) || tpck_log_open(&reader, session, root->cut))
+		return;
+	while ((record = tpck_log_next(reader)))
+		learn_program(record);
+	roots_boundary_ns = root->boundary_ns;
+	forwarding = true;
+	for (int fd = 1; fd <= 2; fd++) {
+		struct stat found;
+
+		if (!tpck_sys_fstatat(fd, "", &found, AT_EMPTY_PATH))
+			for (int which = 1; which <= 2; which++)
+				if (page->output[which].inode && page->output[which].device == found.st_dev && page->output[which].inode == found.st_ino)
+					descriptors |= 1u << fd;
+	}
+	tpck_starts_output(descriptors);
+	tpck_follow_see(session);
 }
 
 int tpck_programs_forward(const char *folder, const char *library)
@@ -223,9 +163,34 @@ int tpck_programs_forward(const char *folder, const char *library)
 	else if (!find_standin(library))
 		result = -ENOENT;
 	else
-		result = open_page();
+		result = open_page(true);
 	forwarding = !result;
+	for (int which = 1; which <= 2 && page; which++)
+		if (!tpck_follow_output_is(which, &page->output[which].device, &page->output[which].inode))
+			page->output[which].inode = 0;
+	tpck_known_give();
+	tpck_follow_show(session);
+	tpck_unwritten_inherit();
 	return result;
+}
+
+TPCK_AT_START void tpck_programs_started(void (*how)(void), const char *library)
+{
+	own_library = library;
+	tpck_written_started(how);
+}
+
+void tpck_programs_belongs(const struct tpck_root *root)
+{
+	int saved = errno;
+
+	tpck_written_belongs(root);
+	tpck_child_belongs(root);
+	if (root)
+		tpck_unwritten_belongs(root);
+	if (root && root->forwards && own_library)
+		follow(root);
+	errno = saved;
 }
 
 void tpck_starts_thread(struct tpck_thread *self)
@@ -236,7 +201,7 @@ void tpck_starts_thread(struct tpck_thread *self)
 
 bool tpck_starts_forked(int place)
 {
-	const struct learnt *of = forwarding ? learnt_of(tpck_children[place].thread, tpck_children[place].ordinal) : NULL;
+	const struct tpck_known *of = forwarding ? tpck_known_of(tpck_children[place].thread, tpck_children[place].ordinal) : NULL;
 
 	/* One that had ended is on its way; of one that had not nobody knows how far it had come. */
 	if (forwarding)
@@ -247,9 +212,9 @@ bool tpck_starts_forked(int place)
 void tpck_programs_hide(void)
 {
 	int place = tpck_child_here();
-	const struct learnt *of = forwarding && place >= 0 ? learnt_of(tpck_children[place].thread, tpck_children[place].ordinal) : NULL;
+	const struct tpck_known *of = forwarding && place >= 0 ? tpck_known_of(tpck_children[place].thread, tpck_children[place].ordinal) : NULL;
 
-	for (const struct made *made = of ? of->made : NULL; made; made = made->next)
+	for (const struct tpck_known_made *made = of ? of->made : NULL; made; made = made->next)
 		tpck_follow_hide(made->path);
 }
 
@@ -257,26 +222,27 @@ void tpck_programs_live(uint64_t step)
 {
 	uint32_t used = tpck_children_used();
 	char names[NAMES] = "", services[NAMES] = "", ahead[NAMES] = "";
-	unsigned count = 0;
+	unsigned count = 0, behind_count;
+	const char *behind = tpck_known_behind(&behind_count);
 
 	for (uint32_t i = 0; forwarding && i < used; i++) {
 		struct tpck_child *at = &tpck_children[i];
-		const struct learnt *of = atomic_load(&at->pid) ? learnt_of(at->thread, at->ordinal) : NULL;
+		const struct tpck_known *of = atomic_load(&at->pid) ? tpck_known_of(at->thread, at->ordinal) : NULL;
 
 		if (!of)
 			atomic_store(&at->noted, 0);
 		if (of) {
 			atomic_store(&at->noted, TPCK_NOTED_START | (of->ended ? TPCK_NOTED_END : 0));
 			if (!of->lost && !of->ended && atomic_load(&at->doing) == TPCK_DOING_PROGRAM)
-				add_name(services, at->name);
+				tpck_child_name_add(services, at->name);
 		} else if (atomic_load(&at->pid) > 0 && at->nested && atomic_load(&at->doing) == TPCK_DOING_PROGRAM) {
-			add_name(ahead, at->name);
+			tpck_child_name_add(ahead, at->name);
 		}
 		if (atomic_load(&at->pid) && atomic_load(&at->doing) == TPCK_DOING_WAITS) {
 			atomic_store(&at->doing, TPCK_DOING_PROGRAM);
 			count += of != NULL;
 			if (of)
-				add_name(names, at->name);
+				tpck_child_name_add(names, at->name);
 		}
 	}
 	if (*tpck_children_again())
@@ -413,9 +379,9 @@ static bool compiles(const char *path, char *const arguments[])
 
 /* One that is spoken with, or that has run for long by the boundary, as wandb's and Ray's do, is waited for before the program goes on. After the
  * machine was started again its age is not known. */
-static bool is_service(const struct learnt *of)
+static bool is_service(const struct tpck_known *of)
 {
-	uint64_t then = tpck_forward_boundary_ns();
+	uint64_t then = roots_boundary_ns ? roots_boundary_ns : tpck_forward_boundary_ns();
 
 	return of->started->flags & TPCK_PROGRAM_TALKS || then < of->started->made_ns || then - of->started->made_ns > SERVICE_NS;
 }
@@ -429,25 +395,16 @@ static uint64_t digest_of(char *const arguments[])
 	return digest;
 }
 
-static bool is_program(const struct learnt *of, uint64_t path)
-{
-	return of && !of->forked && of->started->path == path;
-}
-
 /* What the log has of the program at the place. Forked children that share work, as a pool's, may have it otherwise than in the first run: which
  * program is which follows from what it is given. */
-static const struct learnt *record_for(int place, uint64_t path)
+static const struct tpck_known *record_for(int place, uint64_t path)
 {
 	struct tpck_child *at = &tpck_children[place];
-	struct learnt *own = learnt_of(at->thread, at->ordinal), *other = NULL;
+	struct tpck_known *own = tpck_known_of(at->thread, at->ordinal), *other;
 
-	if (!at->nested || (is_program(own, path) && own->started->arguments == at->arguments && !own->taken))
+	if (!at->nested || (tpck_known_is(own, path) && own->started->arguments == at->arguments && !own->taken))
 		return own;
-	for (size_t b = 0; b < BUCKETS; b++)
-		for (struct learnt *of = learnt[b]; of; of = of->next)
-			if (is_program(of, path) && of->started->flags & TPCK_PROGRAM_NESTED && of->started->arguments == at->arguments && !of->taken &&
-			    (!other || of->started->made_ns < other->started->made_ns))
-				other = of;
+	other = tpck_known_alike(path, at->arguments);
 	if (!other)
 		/* Of a child that had ended all is known, in its order; of another one this may be another program of the same name. */
 		return stands == TPCK_FORWARD_SAME ? own : NULL;
@@ -457,7 +414,7 @@ static const struct learnt *record_for(int place, uint64_t path)
 	return other;
 }
 
-static enum tpck_doing decide(int place, const char *path, char *const arguments[], const struct learnt **of)
+static enum tpck_doing decide(int place, const char *path, char *const arguments[], const struct tpck_known **of)
 {
 	struct tpck_child *at = &tpck_children[place];
 	char buffer[TPCK_PROGRAM_PATH];
@@ -537,7 +494,7 @@ static uint32_t count_of(char *const list[])
 }
 
 /* Whether the program at the place is played, or started later; then *instead is executed. */
-static bool stood_in(int place, enum tpck_doing doing, const struct learnt *of, const char *path, char *const arguments[],
+static bool stood_in(int place, enum tpck_doing doing, const struct tpck_known *of, const char *path, char *const arguments[],
 		     char *const variables[], struct tpck_programs_instead *instead)
 {
 	struct tpck_standin_plan plan = {
@@ -549,12 +506,15 @@ static bool stood_in(int place, enum tpck_doing doing, const struct learnt *of, 
 
 	if (doing != TPCK_DOING_STANDIN && doing != TPCK_DOING_WAITS)
 		return false;
-	for (const struct said *said = of ? of->said : NULL; said; said = said->next)
+	for (const struct tpck_known_said *said = of ? of->said : NULL; said; said = said->next)
 		plan.output += sizeof(struct tpck_standin_piece) + said->bytes;
+	/* Those of others are counted from the other end. */
+	if (roots_boundary_ns)
+		tpck_children[place].seat = plan.place = TPCK_STANDIN_PLACES - 1 - atomic_fetch_add(&page->others, 1) % (TPCK_STANDIN_PLACES / 2);
 	snprintf(plan.control, sizeof plan.control, "%s/" TPCK_STANDIN_CONTROL, session);
 	snprintf(instead->plan, sizeof instead->plan, "%s/" TPCK_STANDIN_PLAN ".%u.%u.%d", session, tpck_children[place].thread,
-		 tpck_children[place].ordinal, place);
-	atomic_store(&page->finish[place], 0);
+		 tpck_children[place].ordinal, (int)plan.place);
+	atomic_store(&page->finish[plan.place], 0);
 	tpck_sys_unlinkat(AT_FDCWD, instead->plan, 0);
 	out.fd = tpck_sys_openat(AT_FDCWD, instead->plan, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
 	if (out.fd < 0) {
@@ -562,7 +522,7 @@ static bool stood_in(int place, enum tpck_doing doing, const struct learnt *of, 
 		return false;
 	}
 	out_put(&out, &plan, sizeof plan);
-	for (const struct said *said = of ? of->said : NULL; said; said = said->next) {
+	for (const struct tpck_known_said *said = of ? of->said : NULL; said; said = said->next) {
 		struct tpck_standin_piece piece = {said->record->stream, said->bytes};
 
 		out_put(&out, &piece, sizeof piece);
@@ -578,6 +538,7 @@ static bool stood_in(int place, enum tpck_doing doing, const struct learnt *of, 
 	if (out.bad)
 		atomic_store(&tpck_children[place].noted, TPCK_NOTED_UNKNOWN);
 	instead->path = standin;
+	instead->plays = doing == TPCK_DOING_STANDIN;
 	instead->arguments[0] = (char *)"transpckpt-standin";
 	instead->arguments[1] = instead->plan;
 	instead->arguments[2] = NULL;
@@ -600,7 +561,7 @@ static void await(struct tpck_child *at, enum tpck_forward where, bool known)
 bool tpck_programs_execute(const char *path, char *const arguments[], char *const variables[], struct tpck_programs_instead *instead)
 {
 	int saved = errno, place = tpck_child_here();
-	const struct learnt *of = NULL;
+	const struct tpck_known *of = NULL;
 	enum tpck_doing doing;
 	bool other = false;
 
@@ -614,6 +575,10 @@ bool tpck_programs_execute(const char *path, char *const arguments[], char *cons
 		/* A child that shares this memory tells the log itself; that of a fork leaves it to its parent. */
 		if (!forwarding && (tpck_child_shares() || tpck_children[place].nested))
 			tpck_child_note(place);
+		if (doing != TPCK_DOING_STANDIN) {
+			tpck_unwritten_of(tpck_programs_number(place));
+			(void)tpck_follow_output_give();
+		}
 		other = stood_in(place, doing, of, path, arguments, variables, instead);
 	}
 	errno = saved;
@@ -646,7 +611,7 @@ static int place_for(void)
 
 bool tpck_programs_spawn(const char *path, char *const arguments[], char *const variables[], const int fds[3], struct tpck_programs_instead *instead, int *place)
 {
-	const struct learnt *of = NULL;
+	const struct tpck_known *of = NULL;
 	enum tpck_doing doing;
 
 	*place = tpck_readable_list(arguments) && tpck_readable_list(variables) ? place_for() : -1;
@@ -654,6 +619,8 @@ bool tpck_programs_spawn(const char *path, char *const arguments[], char *const 
 		return false;
 	doing = decide(*place, path, arguments, &of);
 	tpck_child_executes(*place, path, doing, fds);
+	if (doing != TPCK_DOING_STANDIN)
+		tpck_unwritten_of(tpck_programs_number(*place));
 	return stood_in(*place, doing, of, path, arguments, variables, instead);
 }
 
@@ -674,7 +641,7 @@ void tpck_programs_spawned(int place, pid_t child, bool own)
 bool tpck_programs_system(const char *command, int *status, int *place)
 {
 	struct timespec pause = {0, 1000000};
-	const struct learnt *of;
+	const struct tpck_known *of;
 
 	*place = place_for();
 	if (*place < 0)
@@ -686,6 +653,8 @@ bool tpck_programs_system(const char *command, int *status, int *place)
 		tpck_child_note(*place);
 		return false;
 	}
+	if (!of || !of->ended || of->lost)
+		tpck_unwritten_of(tpck_programs_number(*place));
 	if (of && of->ended && of->lost) {
 		tpck_child_again(of->name);
 		return false;
@@ -716,7 +685,7 @@ void tpck_programs_system_ended(int place, int status)
 
 uint32_t tpck_starts_ended_as(int place)
 {
-	const struct learnt *of = learnt_of(tpck_children[place].thread, tpck_children[place].ordinal);
+	const struct tpck_known *of = tpck_known_of(tpck_children[place].thread, tpck_children[place].ordinal);
 
 	return of && of->ended && !of->lost ? of->ended_as : 0;
 }
@@ -724,7 +693,7 @@ uint32_t tpck_starts_ended_as(int place)
 enum tpck_programs_wait tpck_starts_wait(int place, bool polls)
 {
 	struct tpck_child *at = &tpck_children[place];
-	const struct learnt *of = learnt_of(at->thread, at->ordinal);
+	const struct tpck_known *of = tpck_known_of(at->thread, at->ordinal);
 	struct tpck_thread *self = tpck_child_nested() ? NULL : tpck_thread_peek();
 	enum tpck_forward where = self ? tpck_forward_stands(self) : TPCK_FORWARD_FOREIGN;
 	uint32_t doing;
@@ -753,7 +722,7 @@ enum tpck_programs_wait tpck_starts_wait(int place, bool polls)
 		atomic_fetch_add(&at->polls, 1);
 		return TPCK_PROGRAMS_NOT_YET;
 	}
-	atomic_store(&page->finish[place], 1);
+	atomic_store(&page->finish[at->seat], 1);
 	return TPCK_PROGRAMS_ENDS;
 }
 
@@ -763,5 +732,5 @@ void tpck_starts_finish_all(void)
 
 	for (uint32_t i = 0; i < used; i++)
 		if (tpck_child_own((int)i) && atomic_load(&tpck_children[i].doing) == TPCK_DOING_STANDIN)
-			atomic_store(&page->finish[i], 1);
+			atomic_store(&page->finish[tpck_children[i].seat], 1);
 }

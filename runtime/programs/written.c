@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What forked children write to files: a child that is made again behind the step that is gone on from writes it a second time. */
+/*
+ * What this process writes to files (writings.h), if the program has made it: a forked child, which shares its parent's memory of that, or a program that was
+ * started. Whose such a program is becomes known some time behind its first entry: until then it keeps what it notes.
+ */
 #include "config.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -17,402 +18,426 @@
 #include "runtime/base/layout.h"
 #include "runtime/base/log.h"
 #include "runtime/programs/programs_private.h"
+#include "runtime/programs/writings.h"
 #include "runtime/wire/segment.h"
 
-enum written_kind { APPENDED = 1, CREATED, FOLDER, CHANGED, MISSED };
-
-/* An entry of "SESSION/written". A child that was killed meanwhile has left one without an end. The first entry is MISSED: of it only `made_ns` counts,
- * of the youngest child that has written what no entry tells; 0: there is none. */
-struct written {
-	uint64_t when_ns;          /* when it was opened, by tpck_clock_monotonic_ns() */
-	_Atomic uint64_t made_ns;  /* when the child was made */
-	uint64_t device, inode;
-	int64_t before, end;       /* bytes; `end`: behind what the child wrote, -1: it has not closed it */
-	int64_t mtime_s, mtime_ns; /* then; of CHANGED: before */
-	uint32_t kind;             /* enum written_kind; 0: none */
-	char path[444];
-};
-
-/* The oldest of so many are overwritten, but for the first entry. */
-enum { MOST = 4096, OPEN = 32, NAMES = 300 };
-/* The files that this child has open: descriptor and entry. */
-static struct {
-	int fd;
-	uint32_t slot;
+enum { OPEN = 32, RECENT = 16, PATH = sizeof ((struct tpck_writing *)0)->path };
+/* Descriptors that this process appends by. A write looks there without the lock: it may come from a signal's handler. */
+static struct open {
+	_Atomic int number;   /* 1 + the descriptor; 0: there is none */
+	_Atomic bool counts;  /* a write was seen: what libc's streams write is not */
+	int64_t from;         /* the file's size when it was opened */
+	struct tpck_writing *_Atomic entry;
 } opened[OPEN] TPCK_LARGE;
-static _Atomic uint32_t opened_count;
-static char session[300] TPCK_LARGE;
-static struct shared {
-	_Atomic uint32_t next_slot; /* of all children */
-	_Atomic int missed;         /* errno of the first entry that could not be written */
-	_Atomic bool is_said;
-	char path[300];             /* what it was of */
-} *shared;
-static struct written *missed; /* the first entry; mapped, as a child may have no memory or descriptor left */
+static _Atomic uint32_t opened_most; /* places that were used */
+/* Files that it has appended to, each with an entry. */
+static struct tpck_writing *recent[RECENT];
+static uint32_t recent_count;
+static struct tpck_writings *to; /* NULL: this is no such process, or has written nothing yet */
+static uint32_t writer;
 static uint64_t made_ns;
-static tpck_spin lock;
+static tpck_spin lock;           /* of what changes all above */
+static int home;                 /* this process; a child may share its memory */
+/* Of a program that was started: it is not known yet whose it is. */
+static _Atomic bool is_unsure;
+static void (*asks)(void);
+static int root;                 /* 0: not known */
+/* Descriptors that were written by and are not in the table above: what they are was looked at. */
+enum { LOOKED = 1024 };
+static _Atomic uint64_t looked[LOOKED / 64];
 
 _Atomic uint32_t tpck_programs_child_writes;
 
-static int entries(int flags)
+void tpck_written_forked(struct tpck_writings *writings, uint64_t when_ns, uint32_t number)
 {
-	char path[340];
-
-	snprintf(path, sizeof path, "%s/" TPCK_WRITTEN, session);
-	return tpck_sys_openat(AT_FDCWD, path, flags | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0600);
-}
-
-/* Written before it is mapped: a page that the file system cannot give is an error here, and no signal later. */
-static int map_missed(void)
-{
-	const struct written none = {.kind = MISSED};
-	int file = entries(O_RDWR | O_CREAT | O_NOFOLLOW);
-	struct written *at = MAP_FAILED;
-	long put = sizeof none;
-	struct stat found;
-
-	if (file >= 0 && (tpck_sys_fstatat(file, "", &found, AT_EMPTY_PATH) || found.st_size < (off_t)sizeof none))
-		put = tpck_sys_pwrite(file, &none, sizeof none, (off_t)0);
-	if (file >= 0 && put == (long)sizeof none)
-		at = tpck_sys_mmap(NULL, sizeof none, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
-	else if (file >= 0 && put >= 0)
-		errno = ENOSPC;
-	if (file >= 0)
-		tpck_sys_close(file);
-	if (at == MAP_FAILED)
-		return -errno;
-	missed = at;
-	return 0;
-}
-
-int tpck_programs_session(const char *folder)
-{
-	int result = 0, saved = errno;
-
-	if (snprintf(session, sizeof session, "%s", folder) >= (int)sizeof session)
-		result = -ENAMETOOLONG;
-	if (!result && !shared) {
-		void *at = tpck_sys_mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-
-		if (at == MAP_FAILED)
-			result = -ENOMEM;
-		else
-			shared = at;
+	lock = 0;
+	home = tpck_sys_getpid();
+	memset(looked, 0, sizeof looked);
+	made_ns = when_ns;
+	recent_count = 0;
+	/* What a program that was started has made is made again with it. */
+	if (!root) {
+		to = writings;
+		writer = number;
 	}
-	if (!result)
-		result = map_missed();
-	if (result)
-		session[0] = '\0';
-	errno = saved;
-	return result;
+	atomic_store(&is_unsure, false);
+	/* What is open was opened by who made this process: both write to it, and one entry has what both have written. */
+	atomic_store(&tpck_programs_child_writes, to ? TPCK_CHILD_NOTES : TPCK_CHILD_NONE);
 }
 
-/* What a child made then has written has no entry, or has lost it. */
-static void lacks(uint64_t child_ns)
+/* ---- a program that was started ------------------------------------------------------------------- */
+
+TPCK_AT_START void tpck_written_started(void (*how)(void))
 {
-	uint64_t before = atomic_load(&missed->made_ns);
-
-	while (before < child_ns && !atomic_compare_exchange_weak(&missed->made_ns, &before, child_ns))
-		;
+	asks = how;
+	home = tpck_sys_getpid();
+	made_ns = tpck_clock_monotonic_ns();
+	atomic_store(&is_unsure, true);
+	atomic_store(&tpck_programs_child_writes, TPCK_CHILD_UNSURE);
 }
 
-/* What this child writes to the path has no entry. The parent says so. */
+/* Whether there is something that this process is to note in. */
+static bool is_ready(void)
+{
+	if (!to && atomic_load(&is_unsure)) {
+		void *own = tpck_sys_mmap(NULL, sizeof *to, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+		tpck_spin_lock(&lock);
+		if (!to && own != MAP_FAILED) {
+			to = own;
+			own = MAP_FAILED;
+			atomic_store(&tpck_programs_child_writes, TPCK_CHILD_NOTES);
+		}
+		tpck_spin_unlock(&lock);
+		if (own != MAP_FAILED)
+			tpck_sys_munmap(own, sizeof *to);
+		asks();
+	}
+	return to != NULL;
+}
+
+static bool is_home(void)
+{
+	return tpck_sys_getpid() == home;
+}
+
+/* Whether that is where the output of a process goes. */
+static bool is_output_of(int process, uint64_t device, uint64_t inode)
+{
+	char path[40];
+	struct stat its;
+	bool is = false;
+
+	for (int fd = 1; fd <= 2 && process > 0; fd++) {
+		snprintf(path, sizeof path, "/proc/%d/fd/%d", process, fd);
+		is = is || (!tpck_sys_fstatat(AT_FDCWD, path, &its, 0) && its.st_dev == device && its.st_ino == inode);
+	}
+	return is;
+}
+
+/* The lock is held. An entry of this process's own goes to its root's; NULL: to nobody. */
+static struct tpck_writing *moved(struct tpck_writings *there, const struct tpck_writing *from)
+{
+	struct tpck_writing *entry;
+
+	if (!there || is_output_of(root, from->device, from->inode))
+		return NULL;
+	entry = tpck_writings_take(there);
+	memcpy((char *)entry + sizeof entry->kind, (const char *)from + sizeof from->kind, sizeof *entry - sizeof entry->kind);
+	entry->writer = writer;
+	atomic_store(&entry->kind, atomic_load(&from->kind));
+	return entry;
+}
+
+void tpck_written_belongs(const struct tpck_root *to_root)
+{
+	const char *session = to_root ? to_root->session : NULL;
+	uint32_t number = to_root ? to_root->through : 0;
+	struct tpck_writings *there = NULL, *own = NULL;
+	int saved = errno;
+
+	if (session && (!atomic_load(&is_unsure) || !number))
+		return;
+	if (session && !(there = tpck_writings_open(session, TPCK_WRITTEN)))
+		tpck_log_warn("what this program writes to files cannot be noted in %s: a resume may write it twice", session);
+	tpck_spin_lock(&lock);
+	if (atomic_exchange(&is_unsure, false))
+		own = to;
+	root = to_root ? to_root->process : 0;
+	writer = number;
+	for (uint32_t i = 0, count = own ? tpck_writings_count(own) : 0; i < count; i++) {
+		struct tpck_writing *at = &own->entry[i], *is = atomic_load(&at->kind) ? moved(there, at) : NULL;
+
+		for (uint32_t j = 0; j < OPEN; j++)
+			if (atomic_load(&opened[j].entry) == at && is)
+				atomic_store(&opened[j].entry, is);
+			else if (atomic_load(&opened[j].entry) == at)
+				atomic_store(&opened[j].number, 0);
+	}
+	if (own && there && atomic_load(&own->head.missed_ns))
+		tpck_writings_lack(there, made_ns, number);
+	recent_count = 0;
+	to = there;
+	for (uint32_t j = 0; j < OPEN && !there; j++)
+		atomic_store(&opened[j].number, 0);
+	atomic_store(&tpck_programs_child_writes, there ? TPCK_CHILD_NOTES : TPCK_CHILD_NONE);
+	tpck_spin_unlock(&lock);
+	/* This process's own memory stays: another thread may be counting there. */
+	errno = saved;
+}
+
+/* ---- what it writes ------------------------------------------------------------------------------- */
+
+/* What this process writes to the path has no entry. */
 static void miss(const char *path, int why)
 {
 	int none = 0;
 
-	lacks(made_ns);
-	if (atomic_compare_exchange_strong(&shared->missed, &none, -1)) {
-		snprintf(shared->path, sizeof shared->path, "%s", path);
-		atomic_store(&shared->missed, why);
+	tpck_spin_lock(&lock);
+	if (to) {
+		tpck_writings_lack(to, made_ns, writer);
+		if (atomic_compare_exchange_strong(&to->head.missed_error, &none, -1)) {
+			snprintf(to->head.missed_path, sizeof to->head.missed_path, "%s", path);
+			atomic_store(&to->head.missed_error, why);
+		}
 	}
+	tpck_spin_unlock(&lock);
 }
 
-void tpck_written_say(void)
-{
-	int why = shared ? atomic_load(&shared->missed) : 0;
-
-	if (why <= 0 || atomic_exchange(&shared->is_said, true))
-		return;
-	errno = why;
-	tpck_log_warn("a forked child writes to %s, which cannot be noted: %m; a resume at a step before that child may have it there twice, with a line",
-		      shared->path);
-}
-
-void tpck_written_child(uint64_t when_ns)
-{
-	lock = 0;
-	made_ns = when_ns;
-	atomic_store(&opened_count, 0);
-	atomic_store(&tpck_programs_child_writes, session[0] != '\0');
-}
-
-static off_t place_of(uint32_t slot)
-{
-	return (off_t)(1 + slot % (MOST - 1)) * (off_t)sizeof(struct written);
-}
-
-static void put(const struct written *entry, uint32_t slot)
-{
-	int file = entries(O_RDWR);
-	struct written older = {.kind = 0};
-	long done = -1;
-
-	if (file >= 0 && slot >= MOST - 1)
-		(void)!tpck_sys_pread(file, &older, sizeof older, place_of(slot));
-	if (file >= 0)
-		done = tpck_sys_pwrite(file, entry, sizeof *entry, place_of(slot));
-	if (done != (long)sizeof *entry)
-		miss(entry->path, done < 0 ? errno : ENOSPC);
-	if (older.kind)
-		lacks(older.made_ns);
-	if (file >= 0)
-		tpck_sys_close(file);
-}
-
-static bool path_of(int fd, char *path, size_t size)
+static bool path_of(int fd, char path[PATH])
 {
 	char link[40];
 	long got;
 
 	snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
-	got = tpck_sys_readlink(link, path, size - 1);
-	if (got > 0 && got < (long)size - 1)
+	got = tpck_sys_readlink(link, path, PATH - 1);
+	if (got > 0 && got < PATH - 1)
 		path[got] = '\0';
-	return got > 0 && got < (long)size - 1 && path[0] == '/';
+	return got > 0 && got < PATH - 1 && path[0] == '/';
 }
 
-/* The descriptor is closed behind this entry. */
-static void remember(int fd, uint32_t slot)
+/* Whether the file was made since this process was. */
+static bool is_new(int fd)
 {
-	uint32_t count;
+	struct statx found;
+	uint64_t born, began;
 
+	if (tpck_sys_statx(fd, "", AT_EMPTY_PATH, STATX_BTIME, &found) || !(found.stx_mask & STATX_BTIME))
+		return false;
+	born = (uint64_t)found.stx_btime.tv_sec * 1000000000u + found.stx_btime.tv_nsec;
+	began = tpck_clock_realtime_ns() - (tpck_clock_monotonic_ns() - made_ns);
+	return born >= began;
+}
+
+/* The lock is held. */
+static struct tpck_writing *known(const struct stat *found)
+{
+	for (uint32_t i = 0; i < recent_count && i < RECENT; i++)
+		if (recent[i]->device == found->st_dev && recent[i]->inode == found->st_ino && atomic_load(&recent[i]->kind) == TPCK_WRITING_APPENDED &&
+		    recent[i]->writer == writer)
+			return recent[i];
+	return NULL;
+}
+
+static struct open *open_at(int fd)
+{
+	uint32_t most = atomic_load(&opened_most);
+
+	for (uint32_t i = 0; i < most; i++)
+		if (atomic_load(&opened[i].number) == fd + 1)
+			return &opened[i];
+	return NULL;
+}
+
+/* The lock is held. Where there is no room for it, what is written by it is not counted, and cannot be taken back. */
+static void remember(int fd, struct tpck_writing *entry, int64_t from, bool counts)
+{
+	struct open *at = open_at(fd);
+
+	for (uint32_t i = 0; i < OPEN && !at; i++)
+		if (!atomic_load(&opened[i].number)) {
+			at = &opened[i];
+			if (i >= atomic_load(&opened_most))
+				atomic_store(&opened_most, i + 1);
+		}
+	if (!at)
+		return;
+	at->from = from;
+	atomic_store(&at->counts, counts);
+	atomic_store(&at->entry, entry);
+	atomic_store(&at->number, fd + 1);
+}
+
+/* The lock is held. */
+static struct tpck_writing *note(uint32_t kind, const struct stat *found, const char *path, bool fresh)
+{
+	struct tpck_writing *entry = tpck_writings_take(to);
+
+	entry->writer = writer;
+	entry->when_ns = tpck_clock_monotonic_ns();
+	entry->made_ns = made_ns;
+	entry->device = found->st_dev;
+	entry->inode = found->st_ino;
+	entry->before = found->st_size;
+	entry->mtime_s = found->st_mtim.tv_sec;
+	entry->mtime_ns = found->st_mtim.tv_nsec;
+	entry->is_new = fresh;
+	snprintf(entry->path, sizeof entry->path, "%s", path);
+	atomic_store(&entry->kind, kind);
+	return entry;
+}
+
+/* The descriptor's file is as it was found, and gets more behind that. */
+static void appends(int fd, const struct stat *found)
+{
+	struct tpck_writing *entry = NULL;
+	bool fresh = !found->st_size && is_new(fd), named;
+	char path[PATH];
+
+	named = path_of(fd, path);
 	tpck_spin_lock(&lock);
-	count = atomic_load(&opened_count);
-	if (count < OPEN) {
-		opened[count].fd = fd;
-		opened[count].slot = slot;
-		atomic_store(&opened_count, count + 1);
+	if (to)
+		entry = known(found);
+	if (to && !entry && named) {
+		entry = note(TPCK_WRITING_APPENDED, found, path, fresh);
+		recent[recent_count++ % RECENT] = entry;
 	}
+	if (entry)
+		remember(fd, entry, found->st_size, false);
 	tpck_spin_unlock(&lock);
+	if (!entry && !named)
+		miss("a path of that length", ENAMETOOLONG);
 }
 
 void tpck_written_opened(int fd, int flags)
 {
-	struct written entry = {.end = -1};
-	uint32_t slot;
+	char path[PATH];
 	struct stat found;
+	bool created = (flags & (O_CREAT | O_EXCL)) == (O_CREAT | O_EXCL);
 
-	if (tpck_sys_fstatat(fd, "", &found, AT_EMPTY_PATH) || !S_ISREG(found.st_mode))
+	/* What is cut to nothing will be so once more. */
+	if ((!created && flags & O_TRUNC) || !is_home() || tpck_sys_fstatat(fd, "", &found, AT_EMPTY_PATH) || !S_ISREG(found.st_mode) || !is_ready())
 		return;
-	if ((flags & (O_CREAT | O_EXCL)) == (O_CREAT | O_EXCL))
-		entry.kind = CREATED;
-	else if (flags & O_TRUNC)
-		return; /* and will be once more */
-	else
-		entry.kind = flags & O_APPEND || !found.st_size ? APPENDED : CHANGED;
-	if (!path_of(fd, entry.path, sizeof entry.path)) {
+	if (!created && (flags & O_APPEND || !found.st_size)) {
+		appends(fd, &found);
+		return;
+	}
+	if (!path_of(fd, path)) {
 		miss("a path of that length", ENAMETOOLONG);
 		return;
 	}
-	entry.when_ns = tpck_clock_monotonic_ns();
-	entry.made_ns = made_ns;
-	entry.device = found.st_dev;
-	entry.inode = found.st_ino;
-	entry.before = found.st_size;
-	entry.mtime_s = found.st_mtim.tv_sec;
-	entry.mtime_ns = found.st_mtim.tv_nsec;
-	slot = atomic_fetch_add(&shared->next_slot, 1);
-	put(&entry, slot);
-	if (entry.kind == APPENDED)
-		remember(fd, slot);
-	else if (entry.kind == CREATED)
-		tpck_child_made(entry.path);
+	tpck_spin_lock(&lock);
+	if (to)
+		(void)note(created ? TPCK_WRITING_CREATED : TPCK_WRITING_CHANGED, &found, path, created);
+	tpck_spin_unlock(&lock);
+	if (created)
+		tpck_child_made(path);
+}
+
+/* What is written to, and was not opened here, was given to this process: a file that is not where the output of those goes that it comes from. */
+static void look_at(int fd)
+{
+	uint64_t bit = 1ull << (fd & 63);
+	struct stat found;
+
+	if (fd < 0 || fd >= LOOKED || atomic_fetch_or(&looked[fd / 64], bit) & bit || tpck_sys_fstatat(fd, "", &found, AT_EMPTY_PATH) ||
+	    !S_ISREG(found.st_mode) || is_output_of(tpck_sys_getppid(), found.st_dev, found.st_ino) || !is_ready() ||
+	    is_output_of(root, found.st_dev, found.st_ino))
+		return;
+	appends(fd, &found);
+}
+
+/* The descriptor may be another file from here on. */
+static void look_again(int fd)
+{
+	if (fd >= 0 && fd < LOOKED)
+		atomic_fetch_and(&looked[fd / 64], ~(1ull << (fd & 63)));
+}
+
+void tpck_programs_child_writes_slow(int fd, size_t bytes, ssize_t done, bool before)
+{
+	struct tpck_writing *entry;
+	int saved = errno;
+	struct open *at;
+
+	if (!is_home())
+		return;
+	at = open_at(fd);
+	if (!at && before) {
+		look_at(fd);
+		at = open_at(fd);
+	}
+	entry = at ? atomic_load(&at->entry) : NULL;
+	if (entry) {
+		atomic_store(&at->counts, true);
+		/* At each instant both together are no less than what the file has got. */
+		if (before) {
+			atomic_fetch_add(&entry->doing, (int64_t)bytes);
+		} else {
+			atomic_fetch_add(&entry->own, done > 0 ? (int64_t)done : 0);
+			atomic_fetch_sub(&entry->doing, (int64_t)bytes);
+		}
+	}
+	errno = saved;
+}
+
+void tpck_programs_child_copies_slow(int from, int fd)
+{
+	struct open *at;
+
+	if (!is_home())
+		return;
+	look_again(fd);
+	tpck_spin_lock(&lock);
+	at = from != fd ? open_at(from) : NULL;
+	if (at)
+		remember(fd, atomic_load(&at->entry), at->from, atomic_load(&at->counts));
+	tpck_spin_unlock(&lock);
 }
 
 void tpck_programs_child_closes_slow(int fd)
 {
-	struct written entry;
-	uint32_t slot = UINT32_MAX;
-	struct stat found;
-	int saved = errno, file;
+	int saved = errno;
+	struct open *at;
 	long end;
 
-	tpck_spin_lock(&lock);
-	for (uint32_t i = 0, count = atomic_load(&opened_count); i < count; i++)
-		if (opened[i].fd == fd) {
-			slot = opened[i].slot;
-			opened[i] = opened[count - 1];
-			atomic_store(&opened_count, count - 1);
-			break;
-		}
-	tpck_spin_unlock(&lock);
-	if (slot == UINT32_MAX)
+	if (!is_home())
 		return;
-	end = tpck_sys_lseek(fd, 0, SEEK_CUR);
-	file = entries(O_RDWR);
-	if (file >= 0 && end >= 0 && !tpck_sys_fstatat(fd, "", &found, AT_EMPTY_PATH) &&
-	    tpck_sys_pread(file, &entry, sizeof entry, place_of(slot)) == (long)sizeof entry &&
-	    entry.device == found.st_dev && entry.inode == found.st_ino) {
-		/* Nothing was written: the offset is where it was opened. */
-		entry.end = end > entry.before ? end : entry.before;
-		entry.mtime_s = found.st_mtim.tv_sec;
-		entry.mtime_ns = found.st_mtim.tv_nsec;
-		(void)!tpck_sys_pwrite(file, &entry, sizeof entry, place_of(slot));
-	}
-	if (file >= 0)
-		tpck_sys_close(file);
+	look_again(fd);
+	tpck_spin_lock(&lock);
+	at = open_at(fd);
+	if (at && !atomic_load(&at->counts) && (end = tpck_sys_lseek(fd, 0, SEEK_CUR)) > at->from)
+		atomic_fetch_add(&atomic_load(&at->entry)->own, end - at->from);
+	if (at)
+		atomic_store(&at->number, 0);
+	tpck_spin_unlock(&lock);
 	errno = saved;
+}
+
+void tpck_programs_child_closed_range_slow(unsigned first, unsigned last)
+{
+	if (!is_home())
+		return;
+	for (unsigned fd = first; fd <= last && fd < LOOKED; fd++)
+		look_again((int)fd);
+	tpck_spin_lock(&lock);
+	for (uint32_t i = 0; i < OPEN; i++)
+		if (atomic_load(&opened[i].number) && (unsigned)atomic_load(&opened[i].number) - 1 >= first && (unsigned)atomic_load(&opened[i].number) - 1 <= last)
+			atomic_store(&opened[i].number, 0);
+	tpck_spin_unlock(&lock);
 }
 
 void tpck_programs_child_made_slow(int folder, const char *path)
 {
-	struct written entry = {.end = -1, .kind = FOLDER, .when_ns = tpck_clock_monotonic_ns(), .made_ns = made_ns};
-	int saved = errno, fd = tpck_sys_openat(folder, path, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0);
+	char absolute[PATH];
+	int saved = errno, fd = is_home() && is_ready() ? tpck_sys_openat(folder, path, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0) : -1;
 	struct stat found;
 
-	if (fd < 0 ? errno == EMFILE || errno == ENFILE || errno == ENOMEM : !path_of(fd, entry.path, sizeof entry.path)) {
+	if (fd < 0 ? to && (errno == EMFILE || errno == ENFILE || errno == ENOMEM) : !path_of(fd, absolute)) {
 		miss(path, fd < 0 ? errno : ENAMETOOLONG);
 	} else if (fd >= 0 && !tpck_sys_fstatat(fd, "", &found, AT_EMPTY_PATH)) {
-		entry.device = found.st_dev;
-		entry.inode = found.st_ino;
-		put(&entry, atomic_fetch_add(&shared->next_slot, 1));
-		tpck_child_made(entry.path);
+		tpck_spin_lock(&lock);
+		if (to)
+			(void)note(TPCK_WRITING_FOLDER, &found, absolute, true);
+		tpck_spin_unlock(&lock);
+		tpck_child_made(absolute);
 	}
 	if (fd >= 0)
 		tpck_sys_close(fd);
 	errno = saved;
 }
 
-/* ---- going live --------------------------------------------------------------------------------- */
-
-static int by_time(const void *one, const void *other)
+bool tpck_programs_child_made_before_slow(int folder, const char *path)
 {
-	const struct written *const *a = one, *const *b = other;
-
-	return (*a)->when_ns < (*b)->when_ns ? -1 : (*a)->when_ns > (*b)->when_ns;
-}
-
-static bool is_same(const struct written *entry, const struct stat *found)
-{
-	return entry->device == found->st_dev && entry->inode == found->st_ino;
-}
-
-/* From this entry on, all that the file got came from children, one behind the other, and it is as the last of them left it. */
-static bool is_theirs(struct written **list, size_t from, size_t count, const struct stat *found)
-{
-	const struct written *last = list[from];
-
-	for (size_t i = from + 1; i < count; i++) {
-		if (list[i]->device != last->device || list[i]->inode != last->inode || list[i]->kind != APPENDED)
-			continue;
-		if (last->end != list[i]->before)
-			return false;
-		last = list[i];
-	}
-	return last->end == found->st_size && last->mtime_s == found->st_mtim.tv_sec && last->mtime_ns == found->st_mtim.tv_nsec;
-}
-
-static bool cut_back(const struct written *entry)
-{
-	int fd = tpck_sys_openat(AT_FDCWD, entry->path, O_WRONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0);
 	struct stat found;
-	bool done = fd >= 0 && !tpck_sys_fstatat(fd, "", &found, AT_EMPTY_PATH) && is_same(entry, &found) &&
-		    !tpck_sys_ftruncate(fd, entry->before);
+	int saved = errno;
+	bool made = false;
 
-	if (fd >= 0)
-		tpck_sys_close(fd);
-	return done;
-}
-
-/* Whether the file is as it was before the entry, as far as can be. */
-static bool undo(struct written **list, size_t at, size_t count)
-{
-	const struct written *entry = list[at];
-	struct stat found;
-
-	if (tpck_sys_fstatat(AT_FDCWD, entry->path, &found, AT_SYMLINK_NOFOLLOW) || !is_same(entry, &found))
-		return true; /* it is another one by now, or none */
-	switch (entry->kind) {
-	case CREATED:
-		return S_ISREG(found.st_mode) && !tpck_sys_unlinkat(AT_FDCWD, entry->path, 0);
-	case FOLDER:
-		return !tpck_sys_unlinkat(AT_FDCWD, entry->path, AT_REMOVEDIR) || errno == ENOTEMPTY;
-	case APPENDED:
-		if (found.st_size <= entry->before)
-			return true;
-		return S_ISREG(found.st_mode) && is_theirs(list, at, count, &found) && cut_back(entry);
-	default:
-		return entry->mtime_s == found.st_mtim.tv_sec && entry->mtime_ns == found.st_mtim.tv_nsec;
-	}
-}
-
-static void add_name(char names[NAMES], const char *path)
-{
-	const char *slash = strrchr(path, '/');
-	size_t used = strlen(names);
-
-	if (!strstr(names, slash ? slash + 1 : path))
-		snprintf(names + used, NAMES - used, "%s%.60s", used ? ", " : "", slash ? slash + 1 : path);
-}
-
-#define TWICE "of some files to which forked children wrote behind step %llu it is not known: what they have of them may be there twice"
-
-/* Of children that were made behind the boundary, and are made once more. The first entry of a file is what it was then, so each is undone from there. */
-static void undo_all(struct written *all, size_t count, uint64_t boundary_ns, uint64_t step)
-{
-	struct written **list = calloc(count ? count : 1, sizeof *list);
-	char names[NAMES] = "";
-	size_t behind = 0;
-
-	if (!list || (count && all[0].kind == MISSED && all[0].made_ns > boundary_ns))
-		tpck_log_warn(TWICE, (unsigned long long)step);
-	if (!list)
-		return;
-	for (size_t i = 0; i < count; i++) {
-		all[i].path[sizeof all[i].path - 1] = '\0';
-		if (all[i].kind >= APPENDED && all[i].kind <= CHANGED && all[i].made_ns > boundary_ns && all[i].path[0] == '/')
-			list[behind++] = &all[i];
-	}
-	qsort(list, behind, sizeof *list, by_time);
-	for (size_t i = 0; i < behind; i++)
-		if (list[i]->kind != FOLDER && !undo(list, i, behind))
-			add_name(names, list[i]->path);
-	/* A folder goes behind what is in it. */
-	for (size_t i = behind; i-- > 0;)
-		if (list[i]->kind == FOLDER && !undo(list, i, behind))
-			add_name(names, list[i]->path);
-	if (names[0])
-		tpck_log_warn("forked children wrote behind step %llu to files that cannot be put back, and will write to them once more: %s",
-			      (unsigned long long)step, names);
-	free(list);
-}
-
-void tpck_programs_unwrite(uint64_t step)
-{
-	uint64_t boundary_ns = tpck_forward_boundary_ns();
-	struct written *all = NULL;
-	char path[340];
-	struct stat found;
-	int saved = errno, fd;
-	long got = -1;
-
-	snprintf(path, sizeof path, "%s/" TPCK_WRITTEN_BEHIND, session);
-	fd = tpck_sys_openat(AT_FDCWD, path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0);
-	if (fd < 0 && errno == ENOENT) {
-		errno = saved;
-		return;
-	}
-	if (fd >= 0 && !tpck_sys_fstatat(fd, "", &found, AT_EMPTY_PATH) && found.st_size >= (off_t)sizeof *all &&
-	    found.st_size <= (off_t)(MOST * sizeof *all) && (all = malloc((size_t)found.st_size)))
-		got = tpck_sys_pread(fd, all, (size_t)found.st_size, 0);
-	if (got > 0)
-		undo_all(all, (size_t)got / sizeof *all, boundary_ns, step);
-	else
-		tpck_log_warn(TWICE, (unsigned long long)step);
-	free(all);
-	if (fd >= 0)
-		tpck_sys_close(fd);
-	tpck_sys_unlinkat(AT_FDCWD, path, 0);
+	if (is_home() && is_ready() && atomic_load(&to->head.inherited) && !tpck_sys_fstatat(folder, path, &found, AT_SYMLINK_NOFOLLOW) && S_ISDIR(found.st_mode))
+		for (uint32_t i = 0, count = tpck_writings_count(to); i < count && !made; i++)
+			made = to->entry[i].writer == writer && tpck_written_is(&to->entry[i], TPCK_WRITING_FOLDER, &found) && tpck_written_settles(to, &to->entry[i]);
 	errno = saved;
+	if (made)
+		tpck_programs_child_made_slow(folder, path);
+	return made;
 }

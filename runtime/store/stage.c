@@ -96,6 +96,27 @@ static int copy_cut_segment(const char *from, const char *to, uint64_t offset, s
 	return rc;
 }
 
+/* What processes of the program wrote to files. A session that went no further than to its beginning has none. */
+static void link_written(const char *from_session, const char *to_session)
+{
+	char from[TPCK_PATH_MAX], to[TPCK_PATH_MAX];
+	DIR *folder = opendir(from_session);
+	const struct dirent *entry;
+
+	while (folder && (entry = readdir(folder))) {
+		if (strncmp(entry->d_name, TPCK_WRITTEN, strlen(TPCK_WRITTEN)) != 0)
+			continue;
+		if (snprintf(from, sizeof from, "%s/%s", from_session, entry->d_name) >= (int)sizeof from ||
+		    snprintf(to, sizeof to, "%s/" TPCK_LOG_BEHIND "%s", to_session, entry->d_name) >= (int)sizeof to)
+			errno = ENAMETOOLONG;
+		else if (!link(from, to))
+			continue;
+		tpck_log_warn("what processes wrote to files that are started again cannot be taken back: linking %s: %m", entry->d_name);
+	}
+	if (folder)
+		closedir(folder);
+}
+
 /* What the log has from the cut on is no part of what is resumed: it tells the program what will be done again. */
 static void link_behind(const char *from_session, const struct tpck_cut *cut, const char *to_session)
 {
@@ -113,11 +134,7 @@ static void link_behind(const char *from_session, const struct tpck_cut *cut, co
 	snprintf(to, sizeof to, "%s/" TPCK_SAID_BEHIND, to_session);
 	if (link(from, to) && errno != ENOENT)
 		tpck_log_warn("what forked children said to others just before the end is not known to the start that goes on: linking %s: %m", to);
-	snprintf(from, sizeof from, "%s/" TPCK_WRITTEN, from_session);
-	snprintf(to, sizeof to, "%s/" TPCK_WRITTEN_BEHIND, to_session);
-	/* A session that went no further than to its beginning has no such file. */
-	if (link(from, to) && errno != ENOENT)
-		tpck_log_warn("what forked children wrote behind the step that is gone on from cannot be taken back: linking %s: %m", to);
+	link_written(from_session, to_session);
 }
 
 int tpck_stage_memory(const char *from_session, const char *image_path, const struct tpck_cut *cut,

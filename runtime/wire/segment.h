@@ -33,6 +33,7 @@ enum {
 #define TPCK_LOG_BEHIND "behind."
 /* "SESSION/written": what forked children write to files (runtime/programs/written.c); the same of the run that is resumed. */
 #define TPCK_WRITTEN "written"
+#define TPCK_SEEN "overlay"
 #define TPCK_WRITTEN_BEHIND TPCK_LOG_BEHIND "written"
 /* "SESSION/said": what forked children said to others, and is not in the log yet: a segment (runtime/network/children.c); of the run that is resumed. */
 #define TPCK_SAID "said"

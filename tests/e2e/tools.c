@@ -13,7 +13,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
@@ -430,26 +429,37 @@ static long by_ledger(const char *way, int number)
 	return ended(child);
 }
 
-/* A child that has no descriptor left when it has opened its file, or that opens more files than are noted. */
+/* As long a path as a file system takes, and longer than is noted. */
+static const char *deep(void)
+{
+	static char path[500];
+	int length;
+
+	length = snprintf(path, sizeof path, "%0200d", 0);
+	mkdir(path, 0755);
+	length += snprintf(path + length, sizeof path - (size_t)length, "/%0220d", 0);
+	mkdir(path, 0755);
+	snprintf(path + length, sizeof path - (size_t)length, "/ledger");
+	return path;
+}
+
+/* A child that writes to a file whose path is not noted, or opens more files than are noted. */
 static long by_crowd(const char *way, int number)
 {
+	char name[40];
 	pid_t child = fork();
 
 	if (child == 0 && strcmp(way, "unnoted") == 0) {
-		struct rlimit few = {64, 64};
-		int last = -1, fd;
-
-		setrlimit(RLIMIT_NOFILE, &few);
-		while ((fd = open("/dev/null", O_RDONLY | O_CLOEXEC)) >= 0)
-			last = fd;
-		close(last);
-		put("ledger", "a", "%d\n", number);
-		_exit(last < 0);
+		put(deep(), "a", "%d\n", number);
+		_exit(0);
 	}
 	if (child == 0) {
 		put("ledger", "a", "%d\n", number);
-		for (int i = 0; i < 4100; i++)
-			close(open("crowd", O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
+		mkdir("crowd", 0755);
+		for (int i = 0; i < 1100; i++) {
+			snprintf(name, sizeof name, "crowd/%d", i);
+			close(open(name, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
+		}
 		_exit(0);
 	}
 	return ended(child);

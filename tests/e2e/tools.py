@@ -16,14 +16,19 @@ import job
 
 WAYS = ["popen", "stream", "readv", "recv", "recvmsg", "descriptor", "spawn", "worker", "server", "pool", "product", "asking", "daemon", "opening", "ledger", "others", "unnoted", "crowd", "any"]
 BEHIND = re.compile(r"what comes behind step \d+ is done again, with what it starts; the first run started (\d+) programs there: (.*)")
-UNKNOWN = re.compile(r"of some files to which forked children wrote behind step \d+ it is not known: what they have of them may be there twice$", re.M)
-UNNOTED = re.compile(r"a forked child writes to \S+/ledger, which cannot be noted: Too many open files; ")
+UNKNOWN = re.compile(r"of some files to which processes wrote that are started again on the way to step \d+ or behind it, it is not known what they got: they may have it twice$", re.M)
+UNNOTED = re.compile(r"a forked child writes to a path of that length, which cannot be noted: File name too long; ")
+# What tools.c has such a path of.
+DEEP = os.path.join("0" * 200, "0" * 220, "ledger")
 NO_END = re.compile(r"a program is waited for whose end is not in the record: sh\b")
 LOST = re.compile(r"what some programs said or wrote the first time is not known, and they were started again on the way to step \d+: (.*)")
 
 
 def files_of(folder):
-    return {name: job.read(os.path.join(folder, name)) for name in sorted(os.listdir(folder)) if os.path.isfile(os.path.join(folder, name))}
+    files = {name: job.read(os.path.join(folder, name)) for name in sorted(os.listdir(folder)) if os.path.isfile(os.path.join(folder, name))}
+    if os.path.exists(os.path.join(folder, DEEP)):
+        files["ledger"] = job.read(os.path.join(folder, DEEP))
+    return files
 
 
 def goes(checks, way):

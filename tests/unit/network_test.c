@@ -611,7 +611,7 @@ int main(int count, char **arguments)
 	hear(fd, text, sizeof text);
 	end(fd);
 	program_says(arguments[0], "twice", 0, false, said[0]);
-	tap_ok(strstr(said[0], "that it belongs to, which does not know it: a resume sends it again\n"), "a program that its root does not know says so", said[0]);
+	tap_ok(strstr(said[0], "that it belongs to, which does not know it: a resume does it again\n"), "a program that its root does not know says so", said[0]);
 	connections++;
 	tap_ok(strcmp(text, "LIVE") == 0 && seen->connections == connections + 1, "a live program speaks for itself", text);
 	held(connections + 1);

@@ -1,0 +1,195 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the log says of programs, while it is run forward by. */
+#include "config.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/base/digest.h"
+#include "runtime/base/layout.h"
+#include "runtime/follow/follow.h"
+#include "runtime/programs/programs_private.h"
+
+enum { BUCKETS = 1024 };
+static struct tpck_known *known[BUCKETS] TPCK_LARGE;
+static struct wrote {
+	uint32_t writer;
+	const char *path;
+	struct wrote *next;
+} *wrote;
+static char behind[TPCK_PROGRAM_NAMES];
+static unsigned behind_count;
+static uint32_t ends;
+
+struct tpck_known *tpck_known_of(uint32_t thread, uint32_t ordinal)
+{
+	struct tpck_known *found = known[(thread * 31 + ordinal) % BUCKETS];
+
+	while (found && (found->started->thread != thread || found->started->ordinal != ordinal))
+		found = found->next;
+	return found;
+}
+
+static bool names_one(const struct tpck_record *record)
+{
+	const char *payload = (const char *)(record + 1);
+
+	return record->bytes > sizeof(struct tpck_record_program) && !payload[record->bytes - 1];
+}
+
+static struct tpck_known *known_new(const struct tpck_record_program *program)
+{
+	struct tpck_known **bucket = &known[(program->thread * 31 + program->ordinal) % BUCKETS], *of = calloc(1, sizeof *of);
+
+	if (of) {
+		of->started = program;
+		of->said_end = &of->said;
+		of->next = *bucket;
+		*bucket = of;
+	}
+	return of;
+}
+
+static void learn_wrote(uint32_t writer, const char *path)
+{
+	struct wrote *of = wrote;
+
+	while (of && (of->writer != writer || strcmp(of->path, path) != 0))
+		of = of->next;
+	if (of || !(of = calloc(1, sizeof *of)))
+		return;
+	*of = (struct wrote){writer, path, wrote};
+	wrote = of;
+}
+
+void tpck_programs_learn(const struct tpck_record *record)
+{
+	const struct tpck_record_program *program = (const void *)(record + 1);
+	struct tpck_known *of = record->bytes >= sizeof *program ? tpck_known_of(program->thread, program->ordinal) : NULL;
+	struct tpck_known_said *said;
+
+	if (record->type != TPCK_RECORD_PROGRAM || record->bytes < sizeof *program)
+		return;
+	if (record->detail == TPCK_PROGRAM_WROTE) {
+		if (names_one(record))
+			learn_wrote(program->thread, (const char *)(program + 1));
+		return;
+	}
+	if (record->detail == TPCK_PROGRAM_STARTED && of && names_one(record)) {
+		/* A thread of its own pace had started fewer when the run was gone on from: what it started last by that number counts. */
+		*of = (struct tpck_known){.started = program, .name = (const char *)(program + 1), .said_end = &of->said, .made = of->made, .next = of->next};
+	} else if (record->detail == TPCK_PROGRAM_STARTED && names_one(record)) {
+		of = known_new(program);
+		if (of)
+			of->name = (const char *)(program + 1);
+	} else if (record->detail == TPCK_PROGRAM_FORKED) {
+		if (!of)
+			of = known_new(program);
+		if (!of)
+			return;
+		of->name = "";
+		of->forked = of->ended = true;
+		of->ended_as = ++ends;
+		of->status = program->status;
+		of->polls = program->polls;
+		of->lost = program->flags & TPCK_PROGRAM_UNSURE;
+	} else if (record->detail == TPCK_PROGRAM_MADE && names_one(record)) {
+		struct tpck_known_made *made = calloc(1, sizeof *made);
+
+		if (!of)
+			of = known_new(program);
+		if (!of || !made) {
+			free(made);
+			return;
+		}
+		of->name = of->name ? of->name : "";
+		*made = (struct tpck_known_made){(const char *)(program + 1), of->made};
+		of->made = made;
+	} else if (of && record->detail == TPCK_PROGRAM_ENDED) {
+		of->ended = true;
+		of->ended_as = ++ends;
+		of->status = program->status;
+		of->polls = program->polls;
+	} else if (of && record->detail == TPCK_PROGRAM_LOST) {
+		of->lost = true;
+	} else if (of && record->detail == TPCK_PROGRAM_SAID) {
+		said = calloc(1, sizeof *said);
+		if (!said)
+			return;
+		said->record = program;
+		said->bytes = record->bytes - (uint32_t)sizeof *program;
+		*of->said_end = said;
+		of->said_end = &said->next;
+	}
+}
+
+void tpck_child_name_add(char names[TPCK_PROGRAM_NAMES], const char *name)
+{
+	size_t used = strlen(names);
+
+	snprintf(names + used, TPCK_PROGRAM_NAMES - used, "%s%.40s", used ? ", " : "", name);
+}
+
+void tpck_programs_learn_behind(const struct tpck_record *record)
+{
+	if (record->type != TPCK_RECORD_PROGRAM || record->detail != TPCK_PROGRAM_STARTED || !names_one(record))
+		return;
+	behind_count++;
+	tpck_child_name_add(behind, (const char *)(record + 1) + sizeof(struct tpck_record_program));
+}
+
+void tpck_programs_unlearn(void)
+{
+	memset(known, 0, sizeof known);
+	wrote = NULL;
+	behind[0] = '\0';
+	behind_count = 0;
+}
+
+bool tpck_known_ended(uint32_t number)
+{
+	for (size_t b = 0; b < BUCKETS; b++)
+		for (const struct tpck_known *of = known[b]; of; of = of->next)
+			if (tpck_digest_pair(of->started->thread, of->started->ordinal) == number)
+				return of->ended && !of->lost && !(of->forked && of->started->flags & TPCK_PROGRAM_NESTED);
+	return false;
+}
+
+bool tpck_known_wrote(void)
+{
+	for (const struct wrote *of = wrote; of; of = of->next)
+		if (!tpck_known_ended(of->writer))
+			return true;
+	return false;
+}
+
+bool tpck_known_is(const struct tpck_known *of, uint64_t path)
+{
+	return of && !of->forked && of->started->path == path;
+}
+
+void tpck_known_give(void)
+{
+	for (const struct wrote *of = wrote; of; of = of->next)
+		if (!tpck_known_ended(of->writer))
+			tpck_follow_given(of->path);
+}
+
+struct tpck_known *tpck_known_alike(uint64_t path, uint64_t arguments)
+{
+	struct tpck_known *other = NULL;
+
+	for (size_t b = 0; b < BUCKETS; b++)
+		for (struct tpck_known *of = known[b]; of; of = of->next)
+			if (tpck_known_is(of, path) && of->started->flags & TPCK_PROGRAM_NESTED && of->started->arguments == arguments && !of->taken &&
+			    (!other || of->started->made_ns < other->started->made_ns))
+				other = of;
+	return other;
+}
+
+const char *tpck_known_behind(unsigned *count)
+{
+	*count = behind_count;
+	return behind;
+}

@@ -1,0 +1,376 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What processes of the run that is gone on from wrote to files, and those that are made again in their place will write once more, is taken back
+ * (writings.h): of those that had not ended by the boundary when each of them is made, so that it finds what the first one found; of those that were
+ * made behind the boundary before the program is live.
+ */
+#include "config.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "runtime/base/clock.h"
+#include "runtime/base/kernel.h"
+#include "runtime/base/layout.h"
+#include "runtime/base/log.h"
+#include "runtime/base/tier_settings.h"
+#include "runtime/programs/programs_private.h"
+#include "runtime/programs/writings.h"
+#include "runtime/wire/segment.h"
+
+enum { NAMES = sizeof ((struct tpck_writings_head *)0)->left };
+static struct tpck_writings *all;    /* of this process, and of those that it makes */
+static int unnamed = -1;             /* a descriptor of it, as long as there is no session */
+static const struct tpck_settings *settings;
+static char session[300] TPCK_LARGE;
+static bool early_failed, is_said;
+static uint32_t told;                /* entries that the log has been told of */
+static bool is_unsure;               /* what the first run's processes wrote is not all known */
+static tpck_spin making;
+
+/* ---- the file ------------------------------------------------------------------------------------- */
+
+TPCK_AT_START void tpck_unwritten_with(const struct tpck_settings *with)
+{
+	settings = with;
+}
+
+/* The folder may not be there yet; the one above it is on the same file system, as long as it is no mount of its own. */
+static struct tpck_writings *make_unnamed(void)
+{
+	char folder[TPCK_SETTING_TEXT_MAX + 16];
+	struct tpck_writings *made;
+
+	tpck_settings_shm(settings, folder, sizeof folder);
+	made = folder[0] == '/' ? tpck_writings_unnamed(folder, &unnamed) : NULL;
+	if (made || errno != ENOENT || folder[0] != '/')
+		return made;
+	strrchr(folder, '/')[0] = '\0';
+	return tpck_writings_unnamed(folder[0] ? folder : "/", &unnamed);
+}
+
+struct tpck_writings *tpck_unwritten_all(void)
+{
+	tpck_spin_lock(&making);
+	if (!all && !early_failed)
+		early_failed = !(all = make_unnamed());
+	tpck_spin_unlock(&making);
+	return all;
+}
+
+int tpck_programs_session(const char *folder)
+{
+	int result = 0, saved = errno;
+
+	if (snprintf(session, sizeof session, "%s", folder) >= (int)sizeof session) {
+		session[0] = '\0';
+		return -ENAMETOOLONG;
+	}
+	/* This process may have been another one's program until now. */
+	tpck_programs_belongs(NULL);
+	tpck_spin_lock(&making);
+	/* Those that were made meanwhile go on with the same file. */
+	if (unnamed >= 0 && tpck_writings_name(unnamed, session, TPCK_WRITTEN)) {
+		tpck_writings_close(all);
+		all = NULL;
+		early_failed = true;
+	}
+	if (unnamed >= 0)
+		tpck_sys_close(unnamed);
+	unnamed = -1;
+	if (!all && !(all = tpck_writings_new(session, TPCK_WRITTEN)))
+		result = -errno;
+	/* What was made before wrote without an entry. */
+	if (all && early_failed)
+		tpck_writings_lack(all, tpck_clock_monotonic_ns(), 0);
+	early_failed = !all;
+	tpck_spin_unlock(&making);
+	if (!all)
+		session[0] = '\0';
+	errno = saved;
+	return result;
+}
+
+/* The lock is held. A process that is made while its parent runs forward says no lines. */
+static void leave(struct tpck_writings *from, const char *path)
+{
+	const char *slash = strrchr(path, '/');
+	char *names = from->head.left;
+	size_t used = strnlen(names, NAMES - 1);
+
+	if (!strstr(names, slash ? slash + 1 : path))
+		snprintf(names + used, NAMES - used, "%s%.60s", used ? ", " : "", slash ? slash + 1 : path);
+	atomic_store(&from->head.has_left, true);
+}
+
+static void say_left(void)
+{
+	if (!all || !atomic_load(&all->head.has_left) || !tpck_shared_lock_take(&all->head.lock))
+		return;
+	tpck_log_warn("processes of the first run that are started again wrote to files that cannot be put back, and will write to them once more: %s",
+		      all->head.left);
+	all->head.left[0] = '\0';
+	atomic_store(&all->head.has_left, false);
+	tpck_shared_lock_free(&all->head.lock);
+}
+
+/* The children of this process go on with the same file. */
+void tpck_unwritten_belongs(const struct tpck_root *root)
+{
+	char name[40];
+
+	tpck_spin_lock(&making);
+	if (unnamed >= 0) {
+		atomic_store(&all->head.writer, root->through);
+		snprintf(name, sizeof name, TPCK_WRITTEN ".%d", tpck_sys_getpid());
+		if (tpck_writings_name(unnamed, root->session, name))
+			tpck_log_warn("what children of this program write to files cannot be noted in %s: a resume may write it twice", root->session);
+		tpck_sys_close(unnamed);
+		unnamed = -1;
+	}
+	tpck_spin_unlock(&making);
+}
+
+void tpck_unwritten_boundary(void)
+{
+	uint32_t count = all ? atomic_load(&all->head.taken) : 0;
+	int why = all ? atomic_load(&all->head.missed_error) : 0;
+
+	if (why > 0 && !is_said) {
+		is_said = true;
+		errno = why;
+		tpck_log_warn("a forked child writes to %s, which cannot be noted: %m; a resume at a step before that child may have it there twice, with a line",
+			      all->head.missed_path);
+	}
+	say_left();
+	if (count - told > TPCK_WRITINGS_MOST)
+		told = count - TPCK_WRITINGS_MOST;
+	for (; told < count; told++) {
+		const struct tpck_writing *entry = &all->entry[told % TPCK_WRITINGS_MOST];
+
+		if (atomic_load(&entry->kind) && !atomic_load(&entry->inherited))
+			tpck_child_wrote(entry->writer, entry->path);
+	}
+}
+
+/* ---- taking back ---------------------------------------------------------------------------------- */
+
+static bool is_same(const struct tpck_writing *entry, const struct stat *found)
+{
+	return entry->device == found->st_dev && entry->inode == found->st_ino;
+}
+
+bool tpck_written_is(const struct tpck_writing *entry, uint32_t kind, const struct stat *found)
+{
+	return atomic_load(&entry->inherited) && atomic_load(&entry->kind) == kind && is_same(entry, found);
+}
+
+bool tpck_written_settles(struct tpck_writings *writings, struct tpck_writing *entry)
+{
+	if (!atomic_exchange(&entry->inherited, false))
+		return false;
+	atomic_store(&entry->kind, TPCK_WRITING_NONE);
+	atomic_fetch_sub(&writings->head.inherited, 1);
+	return true;
+}
+
+static bool cut_back(const struct tpck_writing *entry, const struct stat *found)
+{
+	int fd = tpck_sys_openat(AT_FDCWD, entry->path, O_WRONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0);
+	struct stat opened;
+	bool done = fd >= 0 && !tpck_sys_fstatat(fd, "", &opened, AT_EMPTY_PATH) && is_same(entry, &opened) && opened.st_size == found->st_size &&
+		    !tpck_sys_ftruncate(fd, entry->before);
+
+	if (fd >= 0)
+		tpck_sys_close(fd);
+	return done;
+}
+
+static bool appends(const struct tpck_writing *entry, const struct stat *found)
+{
+	return tpck_written_is(entry, TPCK_WRITING_APPENDED, found) || tpck_written_is(entry, TPCK_WRITING_CHANGED, found);
+}
+
+static bool is_changed(const struct tpck_writing *entry, const struct stat *found)
+{
+	return atomic_load(&entry->kind) == TPCK_WRITING_CHANGED && (entry->mtime_s != found->st_mtim.tv_sec || entry->mtime_ns != found->st_mtim.tv_nsec);
+}
+
+/* The file is as it was before the first of those entries, and loses them. What it has got since is theirs alone where they have written as much. */
+static bool take_back_all(struct tpck_writings *from, const struct stat *found)
+{
+	uint32_t count = tpck_writings_count(from);
+	const struct tpck_writing *first = NULL;
+	bool done = true, changed = false;
+	int64_t theirs = 0;
+
+	for (uint32_t i = 0; i < count; i++) {
+		const struct tpck_writing *entry = &from->entry[i];
+
+		if (!appends(entry, found))
+			continue;
+		changed = changed || is_changed(entry, found);
+		theirs += atomic_load(&entry->own) + atomic_load(&entry->doing);
+		if (!first || entry->before < first->before || (entry->before == first->before && entry->when_ns < first->when_ns))
+			first = entry;
+	}
+	if (!first || (found->st_size <= first->before && !changed && !first->is_new))
+		done = true;
+	else if (found->st_size > first->before && (found->st_size - first->before > theirs || !S_ISREG(found->st_mode)))
+		done = false;
+	else if (first->is_new && !found->st_size)
+		done = true; /* it may be a lock that others hold by now */
+	else if (first->is_new)
+		done = !tpck_sys_unlinkat(AT_FDCWD, first->path, 0);
+	else if (changed && (found->st_size == first->before || theirs == 0))
+		done = false;
+	else
+		done = cut_back(first, found);
+	for (uint32_t i = 0; i < count; i++)
+		if (appends(&from->entry[i], found))
+			(void)tpck_written_settles(from, &from->entry[i]);
+	return done;
+}
+
+/* False: it cannot be. */
+static bool take_back(struct tpck_writings *from, struct tpck_writing *entry)
+{
+	struct stat found;
+	bool done = true;
+
+	if (tpck_sys_fstatat(AT_FDCWD, entry->path, &found, AT_SYMLINK_NOFOLLOW) || !is_same(entry, &found)) {
+		(void)tpck_written_settles(from, entry); /* it is another one by now, or none */
+		return true;
+	}
+	switch (atomic_load(&entry->kind)) {
+	case TPCK_WRITING_CREATED:
+		done = S_ISREG(found.st_mode) && !tpck_sys_unlinkat(AT_FDCWD, entry->path, 0);
+		break;
+	case TPCK_WRITING_FOLDER:
+		/* What is in it is written once more, too: tpck_programs_child_made_before(). */
+		if (tpck_sys_unlinkat(AT_FDCWD, entry->path, AT_REMOVEDIR))
+			return errno == ENOTEMPTY || errno == EEXIST;
+		break;
+	default:
+		return take_back_all(from, &found);
+	}
+	(void)tpck_written_settles(from, entry);
+	return done;
+}
+
+/* Of all that are `wanted`; folders go behind what is in them, and those that were made last go first. */
+static void take_back_where(struct tpck_writings *from, bool (*wanted)(const struct tpck_writing *, uint64_t), uint64_t which)
+{
+	uint32_t count = tpck_writings_count(from);
+	int saved = errno;
+
+	if (!tpck_shared_lock_take(&from->head.lock))
+		return;
+	for (int folders = 0; folders < 2; folders++)
+		for (uint32_t i = 0; i < count; i++) {
+			struct tpck_writing *entry = &from->entry[folders ? count - 1 - i : i];
+			uint32_t kind = atomic_load(&entry->kind);
+
+			if (kind == TPCK_WRITING_NONE || !atomic_load(&entry->inherited) || (kind == TPCK_WRITING_FOLDER) != folders || !wanted(entry, which))
+				continue;
+			if (!take_back(from, entry))
+				leave(from, entry->path);
+		}
+	tpck_shared_lock_free(&from->head.lock);
+	errno = saved;
+}
+
+static bool is_of(const struct tpck_writing *entry, uint64_t writer)
+{
+	return entry->writer == writer;
+}
+
+static bool is_behind(const struct tpck_writing *entry, uint64_t boundary_ns)
+{
+	return entry->made_ns > boundary_ns;
+}
+
+void tpck_unwritten_of(uint32_t writer)
+{
+	if (all && writer && atomic_load(&all->head.inherited))
+		take_back_where(all, is_of, writer);
+}
+
+/* ---- running forward ------------------------------------------------------------------------------ */
+
+static bool is_done_again(uint64_t made, uint32_t writer)
+{
+	return made > tpck_forward_boundary_ns() || !tpck_known_ended(writer);
+}
+
+static void inherit(const struct tpck_writings *first)
+{
+	uint32_t count = tpck_writings_count(first), of_all = atomic_load(&first->head.writer);
+
+	is_unsure = is_unsure || (atomic_load(&first->head.missed_ns) &&
+				  is_done_again(atomic_load(&first->head.missed_ns), of_all ? of_all : atomic_load(&first->head.missed_writer)));
+	for (uint32_t i = 0; i < count; i++) {
+		const struct tpck_writing *from = &first->entry[i];
+		uint32_t kind = atomic_load(&from->kind);
+		struct tpck_writing *to;
+
+		if (kind < TPCK_WRITING_APPENDED || kind > TPCK_WRITING_CHANGED || from->path[0] != '/' || !memchr(from->path, '\0', sizeof from->path) ||
+		    !is_done_again(from->made_ns, of_all ? of_all : from->writer))
+			continue;
+		to = tpck_writings_take(all);
+		memcpy((char *)to + sizeof to->kind, (const char *)from + sizeof from->kind, sizeof *to - sizeof to->kind);
+		to->writer = of_all ? of_all : from->writer;
+		atomic_store(&to->inherited, true);
+		atomic_fetch_add(&all->head.inherited, 1);
+		atomic_store(&to->kind, kind);
+	}
+}
+
+void tpck_unwritten_inherit(void)
+{
+	int saved = errno, folder = all ? tpck_sys_openat(AT_FDCWD, session, O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0) : -1;
+	struct tpck_writings *first;
+	bool is_there = false;
+	char buffer[4096];
+	ssize_t got;
+
+	while (folder >= 0 && (got = tpck_sys_getdents(folder, buffer, sizeof buffer)) > 0)
+		for (char *at = buffer; at < buffer + got; at += ((struct dirent64 *)at)->d_reclen) {
+			const char *name = ((struct dirent64 *)at)->d_name;
+
+			if (strncmp(name, TPCK_WRITTEN_BEHIND, sizeof TPCK_WRITTEN_BEHIND - 1) != 0)
+				continue;
+			is_there = true;
+			first = tpck_writings_open(session, name);
+			is_unsure = is_unsure || !first;
+			if (first) {
+				inherit(first);
+				tpck_writings_close(first);
+			}
+			tpck_sys_unlinkat(folder, name, 0);
+		}
+	if (folder >= 0)
+		tpck_sys_close(folder);
+	/* The file went with the memory that it was in; the log says who wrote. */
+	is_unsure = is_unsure || (all && !is_there && tpck_known_wrote());
+	errno = saved;
+}
+
+void tpck_programs_unwrite(uint64_t step)
+{
+	int saved = errno;
+
+	if (is_unsure)
+		tpck_log_warn("of some files to which processes wrote that are started again on the way to step %llu or behind it, it is not known what they got: "
+			      "they may have it twice", (unsigned long long)step);
+	is_unsure = false;
+	if (all && atomic_load(&all->head.inherited))
+		take_back_where(all, is_behind, tpck_forward_boundary_ns());
+	say_left();
+	errno = saved;
+}

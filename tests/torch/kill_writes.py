@@ -1,0 +1,98 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+# needs: cores=1.0 memory=3G minutes=10 about=60s
+"""A script has processes of its own write to files what it tells them (writes.py has the ways), and is killed twice: they are made again and told all of it
+again, and each row is there once.
+
+  kill_writes.py [WAY...]    WAY: of writes.py; tee: by libc's streams, which nobody counts: a line says that it is there twice;
+                             others: as line, and somebody else writes to the file, too; lost: as line, and the node's memory goes with the job
+
+`all` is all of them; without names a third, drawn.
+"""
+import os
+import re
+import shutil
+import sys
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(HERE, '..', 'e2e'))
+import job
+import script_job
+import scripts
+
+WAYS = ['line', 'early-line', 'opening', 'logging', 'folder', 'output', 'database', 'both', 'inherited', 'early-inherited', 'shared', 'spawn-line', 'spawn-opening',
+        'forkserver-line', 'early-forkserver-line', 'early-forkserver-print', 'service-line', 'early-service-line', 'service-folder', 'service-database', 'cat', 'early-cat', 'given', 'early-given', 'gzip', 'evaluating', 'early-evaluating', 'spawn-evaluating', 'service-evaluating', 'print', 'early-print', 'spawn-print', 'service-print', 'program', 'spawn-program', 'service-program', 'tee', 'others', 'lost']
+LEFT = re.compile(r'processes of the first run that are started again wrote to files that cannot be put back, and will write to them once more: (\S+)$', re.M)
+UNKNOWN = re.compile(r'of some files to which processes wrote that are started again on the way to step \d+ or behind it, it is not known what they got: they may have it twice$', re.M)
+
+
+def steps(start):
+    return start.printed().count('step ')
+
+
+def goes(checks, python, way):
+    with job.Place() as place:
+        this = script_job.ScriptJob(place, python, ['writes.py', 'line' if way in ('others', 'lost') else way] + ['--steps', '600', '--pause', '0.01'] * (way == 'lost'), {'SIMGPU_TORCH': scripts.package(python)})
+        done = this.run_plain()
+        rows = os.path.join(this.folders[1], 'rows.jsonl')
+        resumed = []
+        for number in range(3):
+            start = this.start()
+            if number < 2:
+                start.slowly_until(lambda: steps(start) > 60 and any(row['offered'] and row['resumable'] and row['step'] >= 40 + (resumed or [0])[-1] and
+                                                                     (way != 'lost' or len(row['where']) > 1) for row in place.listed()))
+                start.kill()
+                if way == 'others':
+                    with open(rows, 'a', encoding='ascii') as to:
+                        to.write(f'somebody else {number}\n')
+                if way == 'lost':
+                    place.signal_agents()
+                    place.agent_settles()
+                    shutil.rmtree(place.shm, ignore_errors=True)
+            else:
+                status = start.wait()
+            resumed.append(job.Job.resumed_at(start) or 0)
+        said = '\n'.join(start.said() for start in this.starts)
+        checks.ok(done == 0 and status == 0 and resumed[1] > 0 and resumed[2] > resumed[1], f'{way}: it goes on at steps {resumed[1:]}', done, status, said)
+        if way in ('others', 'lost', 'tee'):
+            name = 'rows.txt' if way == 'tee' else 'rows.jsonl'
+            with open(os.path.join(this.folders[0], name), encoding='ascii') as plain, open(os.path.join(this.folders[1], name), encoding='ascii') as killed:
+                plain, killed = plain.read().splitlines(), killed.read().splitlines()
+            line = UNKNOWN.search(said) if way == 'lost' else LEFT.search(said)
+            checks.ok(line and (way == 'lost' or line[1] == name), f'{way}: a line says that rows may be there twice', said)
+            checks.ok(set(plain) <= set(killed) and (way != 'others' or {'somebody else 0', 'somebody else 1'} <= set(killed)), f'{way}: and no row is lost', killed)
+            others = [text for text in this.differences() if name not in text]
+            checks.ok(not others, f'{way}: and it does what it did without the library', *others)
+        elif way.endswith('print'):
+            # Steps and rows come in whichever order.
+            plain, killed = (re.findall(r'row \d+ \S+', text) for text in (this.plain.printed(), '\n'.join(start.printed() for start in this.starts)))
+            checks.ok(len(plain) == 30 and set(killed) == set(plain) and len(killed) <= 32, f'{way}: what its process prints is there, and not again', plain, killed, said)
+            others = [text for text in this.differences() if 'it printed something else' not in text]
+            checks.ok(not others, f'{way}: and it does what it did without the library', *others, said)
+        elif way.endswith('program'):
+            with open(os.path.join(this.folders[1], 'calls.txt'), encoding='ascii') as calls:
+                calls = calls.read().split()
+            again = [call for call in calls if calls.count(call) > 1]
+            # One that was at work when the job was killed has no end in the record.
+            checks.ok(set(calls) == {str(step) for step in range(0, 300, 10)} and len(calls) - len(set(calls)) <= 2,
+                      f'{way}: what its process starts is started once, but for {len(calls) - len(set(calls))} in two kills', again, said)
+            others = [text for text in this.differences() if 'calls.txt' not in text]
+            checks.ok(not others, f'{way}: and it does what it did without the library', *others, said)
+        else:
+            checks.ok(not this.differences() and not LEFT.search(said), f'{way}: and it does what it did without the library', *this.differences(), said)
+
+
+def main():
+    python = scripts.find_python()
+    if not python:
+        print('no Python with PyTorch: ./bootstrap.sh torch installs one')
+        sys.exit(job.SKIP)
+    checks = job.Checks()
+    chosen = sys.argv[1:] or WAYS[job.drawn_from().randrange(3)::3]
+    for way in WAYS if chosen == ['all'] else chosen:
+        goes(checks, python, way)
+    checks.end()
+
+
+if __name__ == '__main__':
+    main()
