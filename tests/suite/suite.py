@@ -129,14 +129,25 @@ class Run:
         self.seen.update([""])
 
 
+def environment_of(pid):
+    """Of a process that is about to execute another program it reads as nothing for a moment."""
+    for _ in range(5):
+        with open(f"/proc/{pid}/environ", "rb") as f:
+            text = f.read()
+        # The kernel's threads, and what has ended, have no program.
+        if text or not os.path.exists(f"/proc/{pid}/exe"):
+            break
+        time.sleep(0.002)
+    return text.split(b"\0")
+
+
 def marked(mark):
     """Processes that a test started, however they got away from it."""
     found, wanted = [], f"{MARK}={mark}".encode()
     for entry in os.listdir("/proc"):
         try:
-            with open(f"/proc/{int(entry)}/environ", "rb") as f:
-                if wanted in f.read().split(b"\0"):
-                    found.append(int(entry))
+            if wanted in environment_of(int(entry)):
+                found.append(int(entry))
         except (OSError, ValueError):
             pass
     return [pid for pid in found if pid != os.getpid()]
