@@ -118,7 +118,7 @@ static void link_written(const char *from_session, const char *to_session)
 }
 
 /* What the log has from the cut on is no part of what is resumed: it tells the program what will be done again. */
-static void link_behind(const char *from_session, const struct tpck_cut *cut, const char *to_session)
+void tpck_stage_behind(const char *from_session, const struct tpck_cut *cut, const char *to_session)
 {
 	enum { MOST = 64 };
 	char from[TPCK_PATH_MAX], to[TPCK_PATH_MAX];
@@ -156,7 +156,7 @@ int tpck_stage_memory(const char *from_session, const char *image_path, const st
 			rc = tpck_error_set(err, errno, "linking %s to %s", from, to);
 	}
 	if (!rc)
-		link_behind(from_session, cut, to_session);
+		tpck_stage_behind(from_session, cut, to_session);
 	return rc;
 }
 

@@ -10,6 +10,8 @@
  * cut is in. image_path must be committed and checked. */
 int tpck_stage_memory(const char *from_session, const char *image_path, const struct tpck_cut *cut,
 		      const char *to_session, struct tpck_error *err);
+/* What the session that the step is of had behind it, where it is in memory still: what was said, started and written there. */
+void tpck_stage_behind(const char *from_session, const struct tpck_cut *cut, const char *to_session);
 /* From the store: every chunk is read, compared with its digest and laid down. -EBADMSG: a chunk is
  * not what the manifest says; the checkpoint cannot be trusted. */
 int tpck_stage_durable(struct tpck_tier *tier, const struct tpck_manifest *manifest,

@@ -73,7 +73,9 @@ static int stage_durable(struct agent *agent, const struct offer_request *reques
 	struct tpck_tier *tier = agent->tiers.tier[choice->tier];
 	struct tpck_manifest **manifest = choice->manifest;
 	const struct tpck_member *member = tpck_manifest_member(*manifest, request->rank, request->ordinal);
+	struct tpck_session_name name = {(*manifest)->point.generation, request->rank, request->ordinal};
 	int rc = tpck_stage_durable(tier, *manifest, member, request->session_path, err);
+	char text[64], from[TPCK_PATH_MAX + 80];
 
 	if (rc == -EBADMSG || rc == -ENOENT) {
 		struct tpck_error aside = {0};
@@ -87,6 +89,10 @@ static int stage_durable(struct agent *agent, const struct offer_request *reques
 			      (*manifest)->point.step, (*manifest)->point.generation, err->text);
 		return rc;
 	}
+	/* What this rank has in memory may be of later steps, which another rank does not have. */
+	tpck_session_name_format(&name, text, sizeof text);
+	snprintf(from, sizeof from, "%s/%s", agent->folder, text);
+	tpck_stage_behind(from, &member->cut, request->session_path);
 	offer->cut = member->cut;
 	return 0;
 }
