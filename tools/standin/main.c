@@ -69,6 +69,16 @@ static bool is_pipe(int fd)
 	return !fstat(fd, &found) && (S_ISFIFO(found.st_mode) || S_ISSOCK(found.st_mode));
 }
 
+/* Whether standard input is the parent's own: what comes there is for the parent. */
+static bool is_parents(pid_t parent)
+{
+	struct stat found, its;
+	char path[40];
+
+	snprintf(path, sizeof path, "/proc/%d/fd/%d", parent, STDIN_FILENO);
+	return !fstat(STDIN_FILENO, &found) && !stat(path, &its) && found.st_ino == its.st_ino && found.st_dev == its.st_dev;
+}
+
 /* Takes what the parent has written. False: there is no more. */
 static bool drain(void)
 {
@@ -224,7 +234,7 @@ int main(int count, char **arguments)
 	    !memchr(plan->control, '\0', sizeof plan->control))
 		return 127;
 	page_map(plan->control);
-	hears = !(plan->flags & TPCK_STANDIN_STARTS) && is_pipe(STDIN_FILENO);
+	hears = !(plan->flags & TPCK_STANDIN_STARTS) && is_pipe(STDIN_FILENO) && !is_parents(parent);
 	sigaction(SIGPIPE, &ignore, &before);
 	behind = (char *)(plan + 1) + plan->output;
 	say_all((char *)(plan + 1), plan->output);
