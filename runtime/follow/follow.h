@@ -134,7 +134,7 @@ unsigned tpck_follow_output_give(void);
 void tpck_follow_output_leave(void);
 /* The descriptor of the library's own that is the real file of this one, or -1. */
 int tpck_follow_output_real(int fd);
-/* Which file the real output 1 or 2 is. False: it is not known, or not in memory. */
+/* Which file the real output 1 or 2 is. False: it is not known. */
 bool tpck_follow_output_is(int which, uint64_t *device, uint64_t *inode);
 /* Descriptors that nobody closes meanwhile: programs close all that are not their own. */
 bool tpck_follow_keeps_slow(int fd);

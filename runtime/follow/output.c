@@ -93,8 +93,9 @@ void tpck_follow_output_leave(void)
 bool tpck_follow_output_is(int which, uint64_t *device, uint64_t *inode)
 {
 	struct stat found;
+	int fd = atomic_load(&tpck_follow_diverted) ? real_output[which] : which;
 
-	if (!atomic_load(&tpck_follow_diverted) || real_output[which] < 0 || tpck_sys_fstatat(real_output[which], "", &found, AT_EMPTY_PATH))
+	if (fd < 0 || tpck_sys_fstatat(fd, "", &found, AT_EMPTY_PATH))
 		return false;
 	*device = found.st_dev;
 	*inode = found.st_ino;

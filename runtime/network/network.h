@@ -32,7 +32,7 @@
 /* Recording into the log from here on, up to `most` bytes of answers. `real`: TRANSPCKPT_NETWORK_REAL, which stays the caller's. shm, job: where the
  * agent's memory tier is, of a job with ranks on other nodes; else NULL, NULL. */
 void tpck_network_record(struct tpck_log *log, uint64_t most, const char *real, const char *shm, const char *job);
-/* may: this process is none of several ranks, so what it says may belong to another's record, which has started it. */
+/* may: this process is none of several ranks, as far as is known, so what it says may belong to another's record, which has started it. */
 void tpck_started_may_be(bool may);
 /* Such a process is about to speak with who does not belong to the job, or to write to a file: finds out whose it is. */
 void tpck_started_asks(void);

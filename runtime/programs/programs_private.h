@@ -118,6 +118,8 @@ void tpck_child_wrote(uint32_t writer, const char *path);
 /* ---- written.c ---- */
 /* This may be a program that was started: asks() is called when there is something to note, and says whose it is. */
 void tpck_written_started(void (*asks)(void));
+/* Of the descriptors 1 and 2 of such a program, which go where the output of its root goes: a bit each. */
+unsigned tpck_written_outputs(void);
 /* The same of a program that was started: it belongs to the root; NULL: to none. */
 void tpck_written_belongs(const struct tpck_root *root);
 /* This is a forked child that was made then, and has this number: what it writes to files is noted there. NULL: it is not. */

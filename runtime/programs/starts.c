@@ -132,7 +132,6 @@ static void follow(const struct tpck_root *root)
 {
 	const struct tpck_record *record;
 	struct tpck_log_reader *reader;
-	unsigned descriptors = 0;
 
 	snprintf(session, sizeof session, "%s", root->session);
 	if (strlen(root->session) >= sizeof session || !find_standin(own_library) || open_page(false) || tpck_log_open(&reader, session, root->cut))
@@ -141,15 +140,7 @@ static void follow(const struct tpck_root *root)
 		learn_program(record);
 	roots_boundary_ns = root->boundary_ns;
 	forwarding = true;
-	for (int fd = 1; fd <= 2; fd++) {
-		struct stat found;
-
-		if (!tpck_sys_fstatat(fd, "", &found, AT_EMPTY_PATH))
-			for (int which = 1; which <= 2; which++)
-				if (page->output[which].inode && page->output[which].device == found.st_dev && page->output[which].inode == found.st_ino)
-					descriptors |= 1u << fd;
-	}
-	tpck_starts_output(descriptors);
+	tpck_starts_output(tpck_written_outputs());
 	tpck_follow_see(session);
 }
 
@@ -165,9 +156,6 @@ int tpck_programs_forward(const char *folder, const char *library)
 	else
 		result = open_page(true);
 	forwarding = !result;
-	for (int which = 1; which <= 2 && page; which++)
-		if (!tpck_follow_output_is(which, &page->output[which].device, &page->output[which].inode))
-			page->output[which].inode = 0;
 	tpck_known_give();
 	tpck_follow_show(session);
 	tpck_unwritten_inherit();

@@ -19,6 +19,7 @@
 #include "runtime/base/layout.h"
 #include "runtime/base/log.h"
 #include "runtime/base/tier_settings.h"
+#include "runtime/follow/follow.h"
 #include "runtime/programs/programs_private.h"
 #include "runtime/programs/writings.h"
 #include "runtime/wire/segment.h"
@@ -54,11 +55,18 @@ static struct tpck_writings *make_unnamed(void)
 	return tpck_writings_unnamed(folder[0] ? folder : "/", &unnamed);
 }
 
+static void note_output(void)
+{
+	for (int which = 1; which <= 2; which++)
+		if (!tpck_follow_output_is(which, &all->head.output[which].device, &all->head.output[which].inode))
+			all->head.output[which].inode = 0;
+}
+
 struct tpck_writings *tpck_unwritten_all(void)
 {
 	tpck_spin_lock(&making);
-	if (!all && !early_failed)
-		early_failed = !(all = make_unnamed());
+	if (!all && !early_failed && !(early_failed = !(all = make_unnamed())))
+		note_output();
 	tpck_spin_unlock(&making);
 	return all;
 }
@@ -85,6 +93,8 @@ int tpck_programs_session(const char *folder)
 	unnamed = -1;
 	if (!all && !(all = tpck_writings_new(session, TPCK_WRITTEN)))
 		result = -errno;
+	if (all)
+		note_output();
 	/* What was made before wrote without an entry. */
 	if (all && early_failed)
 		tpck_writings_lack(all, tpck_clock_monotonic_ns(), 0);

@@ -51,6 +51,10 @@ struct tpck_writings {
 		_Atomic uint32_t writer;    /* of all entries, where it is not 0: of a program whose children wrote before it knew whose it is */
 		_Atomic int missed_error;   /* of the first of those: errno, or 0, and -1 while the path is written; the process with the log says a line of it */
 		char missed_path[150];
+		/* Files that the standard output and error of the process with the log are, at [1] and [2]; 0, 0: not known. */
+		struct {
+			uint64_t device, inode;
+		} output[3];
 		/* Names of files that could not be put back; guarded by the lock, and said by the process with the log. */
 		_Atomic bool has_left;
 		char left[200];

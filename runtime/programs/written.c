@@ -101,18 +101,25 @@ static bool is_home(void)
 	return tpck_sys_getpid() == home;
 }
 
-/* Whether that is where the output of a process goes. */
-static bool is_output_of(int process, uint64_t device, uint64_t inode)
+/* Whether that is where the output of the process with the log goes, whose memory this is. */
+static bool is_output(const struct tpck_writings *of, uint64_t device, uint64_t inode)
 {
-	char path[40];
-	struct stat its;
 	bool is = false;
 
-	for (int fd = 1; fd <= 2 && process > 0; fd++) {
-		snprintf(path, sizeof path, "/proc/%d/fd/%d", process, fd);
-		is = is || (!tpck_sys_fstatat(AT_FDCWD, path, &its, 0) && its.st_dev == device && its.st_ino == inode);
-	}
+	for (int which = 1; which <= 2 && of; which++)
+		is = is || (of->head.output[which].inode == inode && of->head.output[which].device == device && inode);
 	return is;
+}
+
+unsigned tpck_written_outputs(void)
+{
+	unsigned outputs = 0;
+	struct stat found;
+
+	for (int fd = 1; fd <= 2; fd++)
+		if (!tpck_sys_fstatat(fd, "", &found, AT_EMPTY_PATH) && is_output(to, found.st_dev, found.st_ino))
+			outputs |= 1u << fd;
+	return outputs;
 }
 
 /* The lock is held. An entry of this process's own goes to its root's; NULL: to nobody. */
@@ -120,7 +127,7 @@ static struct tpck_writing *moved(struct tpck_writings *there, const struct tpck
 {
 	struct tpck_writing *entry;
 
-	if (!there || is_output_of(root, from->device, from->inode))
+	if (!there || is_output(there, from->device, from->inode))
 		return NULL;
 	entry = tpck_writings_take(there);
 	memcpy((char *)entry + sizeof entry->kind, (const char *)from + sizeof from->kind, sizeof *entry - sizeof entry->kind);
@@ -321,8 +328,7 @@ static void look_at(int fd)
 	struct stat found;
 
 	if (fd < 0 || fd >= LOOKED || atomic_fetch_or(&looked[fd / 64], bit) & bit || tpck_sys_fstatat(fd, "", &found, AT_EMPTY_PATH) ||
-	    !S_ISREG(found.st_mode) || is_output_of(tpck_sys_getppid(), found.st_dev, found.st_ino) || !is_ready() ||
-	    is_output_of(root, found.st_dev, found.st_ino))
+	    !S_ISREG(found.st_mode) || !is_ready() || is_output(to, found.st_dev, found.st_ino))
 		return;
 	appends(fd, &found);
 }

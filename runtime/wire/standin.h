@@ -39,9 +39,6 @@ struct tpck_standin_piece {
 /* Shared by the program and its stand-ins. */
 struct tpck_standin_page {
 	_Atomic uint32_t live;   /* the program is live: 1; it is not to be: 2 */
-	struct {
-		uint64_t device, inode; /* 0, 0: not known */
-	} output[3];             /* the program's output, from [1] on, while it goes into memory */
 	_Atomic uint32_t others; /* stand-ins of programs that the program has started, which take places from the last one on */
 	_Atomic uint32_t finish[TPCK_STANDIN_PLACES]; /* its parent waits for its end */
 };

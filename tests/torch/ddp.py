@@ -5,6 +5,7 @@ clipping, and its own checkpoints now and then. For torchrun, or anything else t
 import argparse
 import ctypes
 import hashlib
+import multiprocessing
 import os
 import time
 
@@ -54,6 +55,15 @@ def save(model, optimizer, folder, step):
         torch.save({'model': model.module.state_dict(), 'optimizer': optimizer.state_dict(), 'step': step}, path + '.pt')
 
 
+def write_down(rank, losses):
+    """In a process of the rank's own."""
+    losses.send('ready')
+    with open(f'losses.{rank}', 'a', encoding='ascii') as to:
+        for step, loss in iter(losses.recv, None):
+            to.write(f'{step} {loss}\n')
+            to.flush()
+
+
 def main():
     p = argparse.ArgumentParser()
     p.add_argument('--steps', type=int, default=6)
@@ -63,6 +73,7 @@ def main():
     p.add_argument('--loading', type=float, default=0, help='seconds in which a batch comes from the disk')
     p.add_argument('--save-every', type=int)
     p.add_argument('--out', default='out')
+    p.add_argument('--writer', action='store_true', help='a process of each rank writes its losses down')
     a = p.parse_args()
     rank, ranks = int(os.environ['RANK']), int(os.environ['WORLD_SIZE'])
     torch.cuda.set_device(int(os.environ['LOCAL_RANK']) % torch.cuda.device_count())
@@ -79,6 +90,11 @@ def main():
     else:
         model = DistributedDataParallel(model, device_ids=[device.index], gradient_as_bucket_view=True)
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    if a.writer:
+        theirs, losses = multiprocessing.Pipe()
+        writer = multiprocessing.get_context('spawn').Process(target=write_down, args=(rank, theirs), daemon=True)
+        writer.start()
+        losses.recv()  # one that is killed before would write down later what it was sent
     data = torch.Generator().manual_seed(100 + rank)
     for step in range(a.steps):
         time.sleep(a.loading)
@@ -91,13 +107,19 @@ def main():
         optimizer.step()
         mean = loss.detach().clone()
         dist.all_reduce(mean, op=dist.ReduceOp.AVG)
+        if a.writer:
+            losses.send((step, round(loss.item(), 6)))
         print(f'rank {rank} of {ranks} step {step} loss {loss.item():.6f} mean {mean.item():.6f}', flush=True)
         if a.save_every and step % a.save_every == a.save_every - 1:
             save(model, optimizer, a.out, step + 1)
     state = list(model.state_dict().values()) + [v for s in optimizer.state_dict()['state'].values() for v in s.values()]
     print(f'rank {rank} final {digest(state)}', flush=True)
+    if a.writer:
+        losses.send(None)
+        writer.join()
     dist.barrier()
     dist.destroy_process_group()
 
 
-main()
+if __name__ == '__main__':
+    main()

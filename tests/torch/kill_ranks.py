@@ -27,8 +27,8 @@ ZERO1 = ['zero.py', '--stage', '1', '--steps', '60', '--save-every', '10']
 ZERO3 = ['zero.py', '--stage', '3', '--steps', '60', '--save-every', '10']
 # Ranks, which installation, the script.
 CASES = {
-    'ddp': (2, 'torch', DDP),
-    'ddp4': (4, 'torch', DDP),
+    'ddp': (2, 'torch', DDP + ['--writer']),
+    'ddp4': (4, 'torch', DDP + ['--writer']),
     'fsdp': (2, 'loops', FSDP),
     'fsdp4': (4, 'loops', FSDP),
     'zero1': (2, 'suites', ZERO1),
