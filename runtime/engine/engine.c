@@ -128,7 +128,7 @@ TPCK_AT_START void tpck_engine_start(const char *library_path, char *const *argu
 	struct tpck_thread *self = tpck_thread_self();
 	enum tpck_marker marker = TPCK_MARKER_ABSENT;
 	uint64_t digest;
-	bool helps;
+	bool serves, works;
 	long bytes;
 
 	self->depth++;
@@ -179,13 +179,15 @@ TPCK_AT_START void tpck_engine_start(const char *library_path, char *const *argu
 	tpck_network_record(engine->log, engine->settings.log_bytes / 4, engine->settings.network_real, engine->ranks.elsewhere ? engine->settings.shm : NULL,
 			    engine->job);
 	/* What a worker or service starts has to be followed from the first one on. It has the environment of a rank if it is one's. */
-	helps = tpck_contents_note_input();
-	helps = helps || tpck_programs_is_worker(arguments);
-	tpck_started_may_be(helps || engine->ranks.world <= 1);
-	if (helps || engine->ranks.world <= 1)
+	serves = tpck_contents_note_input();
+	works = tpck_programs_is_worker(arguments);
+	tpck_started_may_be(serves || works || engine->ranks.world <= 1);
+	if (serves || works || engine->ranks.world <= 1)
 		tpck_programs_started(tpck_started_asks, engine->library);
-	if (helps)
+	if (works)
 		tpck_started_asks();
+	else if (serves)
+		tpck_started_asks_once();
 	tpck_engine_mode_set(TPCK_MODE_EARLY);
 	if (strcmp(engine->settings.resume, "never") != 0)
 		marker = look(identity, digest);

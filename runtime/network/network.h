@@ -36,6 +36,8 @@ void tpck_network_record(struct tpck_log *log, uint64_t most, const char *real, 
 void tpck_started_may_be(bool may);
 /* Such a process is about to speak with who does not belong to the job, or to write to a file: finds out whose it is. */
 void tpck_started_asks(void);
+/* The same, but where its root has no session yet it stays open: no thread is made, which programs that go into a namespace of their own cannot have. */
+void tpck_started_asks_once(void);
 /* Is called once that is known, with the root, during the call only but for its mail; NULL: it is nobody's, or a trainer. By any thread; with no lock held. */
 void tpck_started_then(void (*belongs)(const struct tpck_root *root));
 /* The log is in this session's folder from here on, where it is kept, too, what forked children and programs that were started say until it is in the log.

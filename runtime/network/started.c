@@ -127,8 +127,8 @@ static bool is_tool(int pid)
 
 enum found { FOUND_NOBODY, FOUND_LIBRARY, FOUND_ROOT };
 
-/* Who of those that this process descends from has the library, and the files of a root. */
-static enum found look(struct tpck_speakers_of *of, char session[PATH])
+/* Who of those that this process descends from has the library, and the files of a root. says: a line where that one does not know it. */
+static enum found look(struct tpck_speakers_of *of, char session[PATH], bool says)
 {
 	enum found found = FOUND_NOBODY;
 	int pid = tpck_process_parent(tpck_sys_getpid());
@@ -138,6 +138,8 @@ static enum found look(struct tpck_speakers_of *of, char session[PATH])
 		if (tpck_process_has_mapped(pid, "/" TPCK_SPEAKERS, session, PATH, &library)) {
 			*strrchr(session, '/') = '\0';
 			number = tpck_speakers_open(of, session) ? number_in(of->state) : 0;
+			if (!number && !says)
+				return FOUND_LIBRARY;
 			if (!number)
 				tpck_log_warn("what this program says to others, or writes to files, is not in the record of process %d that it belongs to, which %s: a "
 					      "resume does it again", pid, of->state ? "does not know it" : "cannot be shared");
@@ -221,11 +223,11 @@ bool tpck_started_tells(uint16_t detail, void *first, size_t first_bytes, const 
 	return told;
 }
 
-static enum found look_and_belong(void)
+static enum found look_and_belong(bool says)
 {
 	struct tpck_speakers_of of = {0};
 	char session[PATH];
-	enum found found = look(&of, session);
+	enum found found = look(&of, session, says);
 
 	if (found == FOUND_ROOT)
 		belong(&of, session);
@@ -240,7 +242,7 @@ void tpck_started_looks(void)
 	if (atomic_load(&standing) != EARLY || tpck_clock_monotonic_ns() - atomic_load(&looked_ns) < AGAIN_NS || atomic_exchange(&looks, true))
 		return;
 	if (atomic_load(&standing) == EARLY)
-		(void)look_and_belong();
+		(void)look_and_belong(true);
 	atomic_store(&looks, false);
 	errno = saved;
 }
@@ -262,7 +264,7 @@ static void *watch_main(void *unused)
 		if (atomic_exchange(&looks, true))
 			continue;
 		if (atomic_load(&standing) == EARLY)
-			found = look_and_belong();
+			found = look_and_belong(true);
 		atomic_store(&looks, false);
 	}
 	if (found == FOUND_NOBODY && atomic_compare_exchange_strong(&standing, &early, NOBODYS)) {
@@ -272,14 +274,19 @@ static void *watch_main(void *unused)
 	return NULL;
 }
 
-void tpck_started_asks(void)
+/* waits: where the root has no session yet a thread looks again. */
+static void ask(bool waits)
 {
 	struct timespec pause = {0, 1000000};
 	int unsure = UNSURE, saved = errno;
 	enum found found;
 
 	if (atomic_compare_exchange_strong(&standing, &unsure, LOOKING)) {
-		found = look_and_belong();
+		found = look_and_belong(waits);
+		if (found == FOUND_LIBRARY && !waits) {
+			atomic_store(&standing, UNSURE);
+			goto out;
+		}
 		kept = found == FOUND_LIBRARY ? tpck_mail_new(TPCK_SPEAKERS_MAIL, NULL) : NULL;
 		atomic_store(&tpck_started_unsure, false);
 		atomic_store(&tpck_started_now, kept || found == FOUND_ROOT);
@@ -291,7 +298,18 @@ void tpck_started_asks(void)
 	}
 	while (atomic_load(&standing) == LOOKING)
 		tpck_sys_clock_nanosleep(CLOCK_MONOTONIC, 0, &pause, NULL);
+out:
 	errno = saved;
+}
+
+void tpck_started_asks(void)
+{
+	ask(true);
+}
+
+void tpck_started_asks_once(void)
+{
+	ask(false);
 }
 
 void tpck_started_leaves(void)
