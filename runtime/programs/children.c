@@ -402,7 +402,7 @@ static void may_have_made(const struct tpck_child *at)
 void tpck_programs_writes_slow(int fd, int flags)
 {
 	int saved = errno;
-	uint64_t file = file_at(fd, "", AT_EMPTY_PATH);
+	uint64_t file = forked_place >= 0 || atomic_load(&tpck_programs_products) ? file_at(fd, "", AT_EMPTY_PATH) : 0;
 
 	if (file)
 		own_files[file % OWN_FILES] = file;

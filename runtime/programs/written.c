@@ -296,14 +296,37 @@ static void appends(int fd, const struct stat *found)
 		miss("a path of that length", ENAMETOOLONG);
 }
 
+/* The descriptor may be another file from here on. */
+static void look_again(int fd)
+{
+	if (fd >= 0 && fd < LOOKED)
+		atomic_fetch_and(&looked[fd / 64], ~(1ull << (fd & 63)));
+}
+
+/* The descriptor's file is this process's own. */
+static void look_never(int fd)
+{
+	if (fd >= 0 && fd < LOOKED)
+		atomic_fetch_or(&looked[fd / 64], 1ull << (fd & 63));
+}
+
+static bool is_looked_at(int fd)
+{
+	return fd < 0 || fd >= LOOKED || atomic_load(&looked[fd / 64]) >> (fd & 63) & 1;
+}
+
 void tpck_written_opened(int fd, int flags)
 {
 	char path[PATH];
 	struct stat found;
 	bool created = (flags & (O_CREAT | O_EXCL)) == (O_CREAT | O_EXCL);
 
-	/* What is cut to nothing will be so once more. */
-	if ((!created && flags & O_TRUNC) || !is_home() || tpck_sys_fstatat(fd, "", &found, AT_EMPTY_PATH) || !S_ISREG(found.st_mode) || !is_ready())
+	/* What is cut to nothing will be so once more; and was not given to this process. No system call is made for it. */
+	if (!created && flags & O_TRUNC) {
+		look_never(fd);
+		return;
+	}
+	if (!is_home() || tpck_sys_fstatat(fd, "", &found, AT_EMPTY_PATH) || !S_ISREG(found.st_mode) || !is_ready())
 		return;
 	if (!created && (flags & O_APPEND || !found.st_size)) {
 		appends(fd, &found);
@@ -333,23 +356,15 @@ static void look_at(int fd)
 	appends(fd, &found);
 }
 
-/* The descriptor may be another file from here on. */
-static void look_again(int fd)
-{
-	if (fd >= 0 && fd < LOOKED)
-		atomic_fetch_and(&looked[fd / 64], ~(1ull << (fd & 63)));
-}
-
 void tpck_programs_child_writes_slow(int fd, size_t bytes, ssize_t done, bool before)
 {
 	struct tpck_writing *entry;
 	int saved = errno;
-	struct open *at;
+	struct open *at = open_at(fd);
 
-	if (!is_home())
+	if ((!at && (!before || is_looked_at(fd))) || !is_home())
 		return;
-	at = open_at(fd);
-	if (!at && before) {
+	if (!at) {
 		look_at(fd);
 		at = open_at(fd);
 	}
@@ -387,9 +402,12 @@ void tpck_programs_child_closes_slow(int fd)
 	struct open *at;
 	long end;
 
+	if (!open_at(fd)) {
+		look_again(fd);
+		return;
+	}
 	if (!is_home())
 		return;
-	look_again(fd);
 	tpck_spin_lock(&lock);
 	at = open_at(fd);
 	if (at && !atomic_load(&at->counts) && (end = tpck_sys_lseek(fd, 0, SEEK_CUR)) > at->from)
