@@ -33,7 +33,7 @@ enum standing {
 	EARLY,    /* whoever it belongs to has no session yet */
 	BELONGS,  /* to the root */
 };
-enum { PATH = 320, GENERATIONS = 64, SAME = 64, SOON_TIMES = 600 };
+enum { PATH = 320, GENERATIONS = 64, SAME = 64, SOON_TIMES = 200 };
 #define AGAIN_NS 20000000ull
 static _Atomic int standing;
 _Atomic bool tpck_started_unsure, tpck_started_now;

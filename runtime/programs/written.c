@@ -434,7 +434,8 @@ void tpck_programs_child_closed_range_slow(unsigned first, unsigned last)
 void tpck_programs_child_made_slow(int folder, const char *path)
 {
 	char absolute[PATH];
-	int saved = errno, fd = is_home() && is_ready() ? tpck_sys_openat(folder, path, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0) : -1;
+	/* Of a program that has made nothing else it is not asked whose it is: many make folders. */
+	int saved = errno, fd = to && is_home() ? tpck_sys_openat(folder, path, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0) : -1;
 	struct stat found;
 
 	if (fd < 0 ? to && (errno == EMFILE || errno == ENFILE || errno == ENOMEM) : !path_of(fd, absolute)) {
@@ -457,7 +458,7 @@ bool tpck_programs_child_made_before_slow(int folder, const char *path)
 	int saved = errno;
 	bool made = false;
 
-	if (is_home() && is_ready() && atomic_load(&to->head.inherited) && !tpck_sys_fstatat(folder, path, &found, AT_SYMLINK_NOFOLLOW) && S_ISDIR(found.st_mode))
+	if (to && is_home() && atomic_load(&to->head.inherited) && !tpck_sys_fstatat(folder, path, &found, AT_SYMLINK_NOFOLLOW) && S_ISDIR(found.st_mode))
 		for (uint32_t i = 0, count = tpck_writings_count(to); i < count && !made; i++)
 			made = to->entry[i].writer == writer && tpck_written_is(&to->entry[i], TPCK_WRITING_FOLDER, &found) && tpck_written_settles(to, &to->entry[i]);
 	errno = saved;

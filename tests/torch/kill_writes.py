@@ -42,6 +42,8 @@ def goes(checks, python, way):
                 start.slowly_until(lambda: steps(start) > 60 and any(row['offered'] and row['resumable'] and row['step'] >= 40 + (resumed or [0])[-1] and
                                                                      (way != 'lost' or len(row['where']) > 1) for row in place.listed()))
                 start.kill()
+                # What outlives the job writes on: without the library, too, that would be there twice.
+                job.look_until(lambda: not set(place.processes()) - set(place.agents()), 10, 0.05)
                 if way == 'others':
                     with open(rows, 'a', encoding='ascii') as to:
                         to.write(f'somebody else {number}\n')
