@@ -246,6 +246,9 @@ enum tpck_seen_kind {
 void tpck_seen_put(uint64_t digest, enum tpck_seen_kind kind, int fd, ino_t inode);
 /* The scratch file's path is removed. True: the descriptor is kept for others. */
 bool tpck_seen_keeps(uint64_t digest, int fd, ino_t inode);
+/* Where the program gives a descriptor of the file to another process, which writes by it too: its own are the real file's, as that process's cannot be changed
+ * once this one is live. Else, and where it cannot be, the entry stays as it is. */
+void tpck_seen_give(struct tpck_overlay_entry *entry);
 /* The real files are as the overlay says. */
 void tpck_seen_end(void);
 

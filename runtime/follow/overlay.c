@@ -307,41 +307,6 @@ static int open_folder(const char *path, uint64_t digest, int flags)
 	return tpck_sys_openat(AT_FDCWD, path, flags, 0);
 }
 
-/* Paths that other processes write to. */
-static struct given {
-	uint64_t digest;
-	struct given *next;
-} *given;
-
-void tpck_follow_given(const char *path)
-{
-	struct given *of = malloc(sizeof *of);
-
-	if (!of)
-		return;
-	*of = (struct given){tpck_follow_digest(path), given};
-	given = of;
-}
-
-/* A descriptor of such a file may go to a process whose descriptors cannot be changed once this one is live. False: it is a scratch file still. */
-static bool give(struct tpck_overlay_entry *entry)
-{
-	const struct given *of = given;
-	int fd;
-
-	while (of && of->digest != entry->digest)
-		of = of->next;
-	if (!of || entry->given || entry->linked || tpck_reconcile_file(entry))
-		return entry->given;
-	fd = tpck_sys_high(tpck_sys_openat(AT_FDCWD, entry->path, O_RDWR | O_CLOEXEC, 0));
-	if (fd < 0)
-		return false;
-	tpck_sys_close(entry->fd);
-	entry->fd = fd;
-	entry->inode = 0;
-	return entry->given = true;
-}
-
 static int open_changing(const char *path, uint64_t digest, int flags, mode_t mode)
 {
 	struct tpck_overlay_entry *entry = tpck_overlay_find(digest);
@@ -377,7 +342,7 @@ static int open_changing(const char *path, uint64_t digest, int flags, mode_t mo
 	if (!existed)
 		folder_changes(path);
 	entry->changed = true;
-	(void)give(entry);
+	tpck_seen_give(entry);
 	tpck_seen_put(digest, entry->given ? TPCK_SEEN_REAL : TPCK_SEEN_FILE, entry->fd, entry->inode);
 	if (flags & O_TRUNC && tpck_sys_ftruncate(entry->fd, 0))
 		return -1;

@@ -10,12 +10,14 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "runtime/base/kernel.h"
+#include "runtime/base/log.h"
 #include "runtime/base/shared_file.h"
 #include "runtime/follow/follow.h"
 #include "runtime/follow/follow_private.h"
@@ -54,11 +56,16 @@ void tpck_follow_show(const char *session)
 {
 	char path[PATH];
 
-	if (table || snprintf(path, sizeof path, "%s/" TPCK_SEEN, session) >= (int)sizeof path)
+	if (table)
 		return;
-	table = tpck_shared_file_new(path, sizeof *table);
-	if (!table)
+	if (snprintf(path, sizeof path, "%s/" TPCK_SEEN, session) < (int)sizeof path)
+		table = tpck_shared_file_new(path, sizeof *table);
+	else
+		errno = ENAMETOOLONG;
+	if (!table) {
+		tpck_log_warn("workers and services do not see what the program has written until it is live: %s/" TPCK_SEEN " cannot be made: %m", session);
 		return;
+	}
 	table->version = TPCK_WIRE_VERSION;
 	table->process = tpck_sys_getpid();
 	table->magic = MAGIC;
@@ -95,6 +102,40 @@ void tpck_seen_put(uint64_t digest, enum tpck_seen_kind kind, int fd, ino_t inod
 	atomic_store(&at->fd, fd);
 	atomic_store(&at->inode, inode);
 	atomic_store(&at->kind, kind);
+}
+
+/* Paths that other processes write to. */
+static struct given {
+	uint64_t digest;
+	struct given *next;
+} *given;
+
+void tpck_follow_given(const char *path)
+{
+	struct given *of = malloc(sizeof *of);
+
+	if (!of)
+		return;
+	*of = (struct given){tpck_follow_digest(path), given};
+	given = of;
+}
+
+void tpck_seen_give(struct tpck_overlay_entry *entry)
+{
+	const struct given *of = given;
+	int fd;
+
+	while (of && of->digest != entry->digest)
+		of = of->next;
+	if (!of || entry->given || entry->linked || tpck_reconcile_file(entry))
+		return;
+	fd = tpck_sys_high(tpck_sys_openat(AT_FDCWD, entry->path, O_RDWR | O_CLOEXEC, 0));
+	if (fd < 0)
+		return;
+	tpck_sys_close(entry->fd);
+	entry->fd = fd;
+	entry->inode = 0;
+	entry->given = true;
 }
 
 static void ghost_end(struct ghost *ghost)

@@ -116,7 +116,7 @@ void tpck_child_made(const char *path);
 void tpck_child_wrote(uint32_t writer, const char *path);
 
 /* ---- written.c ---- */
-/* This may be a program that was started: asks() is called when there is something to note, and says whose it is. */
+/* The process may be a program that was started: asks() is called when there is something to note, and says whose it is. */
 void tpck_written_started(void (*asks)(void));
 /* Of the descriptors 1 and 2 of such a program, which go where the output of its root goes: a bit each. */
 unsigned tpck_written_outputs(void);

@@ -496,7 +496,7 @@ static bool stood_in(int place, enum tpck_doing doing, const struct tpck_known *
 		return false;
 	for (const struct tpck_known_said *said = of ? of->said : NULL; said; said = said->next)
 		plan.output += sizeof(struct tpck_standin_piece) + said->bytes;
-	/* Those of others are counted from the other end. */
+	/* Places of others' stand-ins are counted from the other end. */
 	if (roots_boundary_ns)
 		tpck_children[place].seat = plan.place = TPCK_STANDIN_PLACES - 1 - atomic_fetch_add(&page->others, 1) % (TPCK_STANDIN_PLACES / 2);
 	snprintf(plan.control, sizeof plan.control, "%s/" TPCK_STANDIN_CONTROL, session);

@@ -65,7 +65,7 @@ struct tpck_writings {
 
 /* Without a name, on the file system of this folder; *fd: by which it gets one. NULL: it cannot be, with errno. */
 struct tpck_writings *tpck_writings_unnamed(const char *folder, int *fd);
-/* This file of the session's folder, in place of one that is there. NULL: it cannot be, with errno. */
+/* A file of this name in the session's folder, in place of one that is there. NULL: it cannot be, with errno. */
 struct tpck_writings *tpck_writings_new(const char *session, const char *name);
 /* One that is there. NULL: it is not, with errno ENOENT, or cannot be read. */
 struct tpck_writings *tpck_writings_open(const char *session, const char *name);
