@@ -118,6 +118,8 @@ static inline bool tpck_follow_shows(void)
 void tpck_follow_others_ran(void);
 /* Whether the path lies in a temporary file or folder that the program has made while running forward. Takes no lock. */
 bool tpck_follow_scratch(const char *path);
+/* Whether the file is one of those of services that are known (services.c). */
+bool tpck_follow_is_service_file(const char *path);
 /* True: a call that the overlay cannot answer was made on one of its paths. */
 const char *tpck_follow_difference(void);
 

@@ -40,15 +40,28 @@ static void aside_name(char *out, size_t size, const char *name, int attempt)
 	snprintf(out, size, "%s.transpckpt-aside.%d", name, attempt);
 }
 
-static bool is_theirs(int folder, const char *name)
+static bool ends_as_theirs(const char *name)
 {
 	size_t length = strlen(name);
-	struct stat found;
 	bool ends = false;
 
 	for (size_t i = 0; i < sizeof endings / sizeof *endings; i++)
 		ends = ends || (length > strlen(endings[i]) && strcmp(name + length - strlen(endings[i]), endings[i]) == 0);
-	return ends && length < NAME - 32 && !tpck_sys_fstatat(folder, name, &found, AT_SYMLINK_NOFOLLOW) && S_ISREG(found.st_mode);
+	return ends;
+}
+
+static bool is_theirs(int folder, const char *name)
+{
+	struct stat found;
+
+	return strlen(name) < NAME - 32 && ends_as_theirs(name) && !tpck_sys_fstatat(folder, name, &found, AT_SYMLINK_NOFOLLOW) && S_ISREG(found.st_mode);
+}
+
+bool tpck_follow_is_service_file(const char *path)
+{
+	const char *slash = strrchr(path, '/');
+
+	return ends_as_theirs(slash ? slash + 1 : path);
 }
 
 static void step_aside(const char *path, int folder, const char *name)

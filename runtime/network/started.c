@@ -21,7 +21,7 @@
 #include "runtime/base/layout.h"
 #include "runtime/base/log.h"
 #include "runtime/network/played_private.h"
-#include "runtime/network/processes.h"
+#include "runtime/base/processes.h"
 #include "runtime/network/speakers.h"
 #include "runtime/view/rules.h"
 #include "runtime/wire/segment.h"

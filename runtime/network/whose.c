@@ -19,7 +19,7 @@
 #include "runtime/base/settings.h"
 #include "runtime/base/text.h"
 #include "runtime/network/network_private.h"
-#include "runtime/network/processes.h"
+#include "runtime/base/processes.h"
 #include "runtime/wire/nodes.h"
 
 /* ---- by whom a connection is made ------------------------------------------------------------------ */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Between the parts of programs: children.c (children, and what the log gets of them), known.c (what it says), starts.c (what is started while running
- * forward), written.c (what this process writes to files, if the program has made it) and unwritten.c (what of that is taken back). */
+ * forward), written.c (what this process writes to files, if the program has made it), unwritten.c (what of that is taken back) and unseen.c (programs that
+ * nobody can follow). */
 #ifndef TPCK_RUNTIME_PROGRAMS_PROGRAMS_PRIVATE_H
 #define TPCK_RUNTIME_PROGRAMS_PROGRAMS_PRIVATE_H
 
@@ -144,6 +145,11 @@ void tpck_unwritten_of(uint32_t writer);
 bool tpck_written_is(const struct tpck_writing *entry, uint32_t kind, const struct stat *found);
 /* The entry is done with. False: it was already. */
 bool tpck_written_settles(struct tpck_writings *writings, struct tpck_writing *entry);
+
+/* ---- unseen.c ---- */
+/* Whether the program of that process is there, and this library is not in it, nor is it one whose files are known (follow/services.c). The names of files that it has
+ * open to write are added to `files`. */
+bool tpck_unseen(int pid, char files[TPCK_PROGRAM_NAMES]);
 
 /* ---- known.c ---- */
 /* What the log says of a program. */

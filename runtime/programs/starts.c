@@ -209,7 +209,7 @@ void tpck_programs_hide(void)
 void tpck_programs_live(uint64_t step)
 {
 	uint32_t used = tpck_children_used();
-	char names[NAMES] = "", services[NAMES] = "", ahead[NAMES] = "";
+	char names[NAMES] = "", services[NAMES] = "", unseen[NAMES] = "", files[NAMES] = "", ahead[NAMES] = "";
 	unsigned count = 0, behind_count;
 	const char *behind = tpck_known_behind(&behind_count);
 
@@ -222,7 +222,7 @@ void tpck_programs_live(uint64_t step)
 		if (of) {
 			atomic_store(&at->noted, TPCK_NOTED_START | (of->ended ? TPCK_NOTED_END : 0));
 			if (!of->lost && !of->ended && atomic_load(&at->doing) == TPCK_DOING_PROGRAM)
-				tpck_child_name_add(services, at->name);
+				tpck_child_name_add(tpck_unseen(atomic_load(&at->pid), files) ? unseen : services, at->name);
 		} else if (atomic_load(&at->pid) > 0 && at->nested && atomic_load(&at->doing) == TPCK_DOING_PROGRAM) {
 			tpck_child_name_add(ahead, at->name);
 		}
@@ -241,6 +241,10 @@ void tpck_programs_live(uint64_t step)
 	if (services[0])
 		tpck_log_info("programs that had run for long, or are spoken with, were started again on the way to step %llu: %s", (unsigned long long)step,
 			      services);
+	if (unseen[0])
+		tpck_log_warn("services that this library is not in (linked statically, or started with another environment) were started again on the way to "
+			      "step %llu, and may have sent and written once more what they had: %s%s%s", (unsigned long long)step, unseen,
+			      files[0] ? "; open to write: " : "", files);
 	if (count)
 		tpck_log_warn("%u programs that the first run had started were not at their end at step %llu, and are started anew: %s", count,
 			      (unsigned long long)step, names);

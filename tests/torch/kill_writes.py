@@ -5,6 +5,7 @@
 again, and each row is there once.
 
   kill_writes.py [WAY...]    WAY: of writes.py; tee: by libc's streams, which nobody counts: a line says that it is there twice;
+                             without: by a program without the library, of which a line says so;
                              others: as line, and somebody else writes to the file, too; lost: as line, and the node's memory goes with the job
 
 `all` is all of them; without names a quarter, drawn.
@@ -21,8 +22,9 @@ import script_job
 import scripts
 
 WAYS = ['line', 'early-line', 'opening', 'logging', 'folder', 'output', 'database', 'both', 'inherited', 'early-inherited', 'shared', 'spawn-line', 'spawn-opening',
-        'forkserver-line', 'early-forkserver-line', 'early-forkserver-print', 'service-line', 'early-service-line', 'service-folder', 'service-database', 'cat', 'early-cat', 'given', 'early-given', 'gzip', 'evaluating', 'early-evaluating', 'spawn-evaluating', 'service-evaluating', 'print', 'early-print', 'spawn-print', 'service-print', 'program', 'spawn-program', 'service-program', 'tee', 'others', 'lost']
+        'forkserver-line', 'early-forkserver-line', 'early-forkserver-print', 'service-line', 'early-service-line', 'service-folder', 'service-database', 'cat', 'early-cat', 'given', 'early-given', 'gzip', 'evaluating', 'early-evaluating', 'spawn-evaluating', 'service-evaluating', 'print', 'early-print', 'spawn-print', 'service-print', 'program', 'spawn-program', 'service-program', 'tee', 'without', 'others', 'lost']
 LEFT = re.compile(r'processes of the first run that are started again wrote to files that cannot be put back, and will write to them once more: (\S+)$', re.M)
+UNSEEN = re.compile(r'services that this library is not in .*step \d+, and may have sent and written once more what they had: sh; open to write: (rows\.txt)\b')
 UNKNOWN = re.compile(r'of some files to which processes wrote that are started again on the way to step \d+ or behind it, it is not known what they got: they may have it twice$', re.M)
 
 
@@ -56,11 +58,11 @@ def goes(checks, python, way):
             resumed.append(job.Job.resumed_at(start) or 0)
         said = '\n'.join(start.said() for start in this.starts)
         checks.ok(done == 0 and status == 0 and resumed[1] > 0 and resumed[2] > resumed[1], f'{way}: it goes on at steps {resumed[1:]}', done, status, said)
-        if way in ('others', 'lost', 'tee'):
-            name = 'rows.txt' if way == 'tee' else 'rows.jsonl'
+        if way in ('others', 'lost', 'tee', 'without'):
+            name = 'rows.txt' if way in ('tee', 'without') else 'rows.jsonl'
             with open(os.path.join(this.folders[0], name), encoding='ascii') as plain, open(os.path.join(this.folders[1], name), encoding='ascii') as killed:
                 plain, killed = plain.read().splitlines(), killed.read().splitlines()
-            line = UNKNOWN.search(said) if way == 'lost' else LEFT.search(said)
+            line = {'lost': UNKNOWN, 'without': UNSEEN}.get(way, LEFT).search(said)
             checks.ok(line and (way == 'lost' or line[1] == name), f'{way}: a line says that rows may be there twice', said)
             checks.ok(set(plain) <= set(killed) and (way != 'others' or {'somebody else 0', 'somebody else 1'} <= set(killed)), f'{way}: and no row is lost', killed)
             others = [text for text in this.differences() if name not in text]

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "runtime/base/kernel.h"
-#include "runtime/network/processes.h"
+#include "runtime/base/processes.h"
 
 char *tpck_lines_next(struct tpck_lines *from)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What /proc says of other processes (proc(5)). System calls only; errno is not kept. */
-#ifndef TPCK_RUNTIME_NETWORK_PROCESSES_H
-#define TPCK_RUNTIME_NETWORK_PROCESSES_H
+#ifndef TPCK_RUNTIME_BASE_PROCESSES_H
+#define TPCK_RUNTIME_BASE_PROCESSES_H
 
 #include <stdbool.h>
 #include <stddef.h>
