@@ -29,7 +29,7 @@ static _Atomic uint32_t waiting, waiting_at_boundary;
 static char difference[200];
 static _Atomic bool differs_at_once, differs_later;
 static _Atomic bool settled; /* it goes live: nothing differs any more */
-static char mismatched[NAMES], again[NAMES];
+static char mismatched[NAMES], again[NAMES], passed[NAMES];
 static void (*diverges)(const char *what);
 
 static void add_name(char names[NAMES], const struct tpck_record_peer *peer)
@@ -229,6 +229,9 @@ enum tpck_network_way tpck_played_connects(struct tpck_thread *self, int fd, con
 	of = tpck_spoken_find(self->id, state->ordinal, peer, stands != TPCK_FORWARD_SAME);
 	if (of)
 		of->taken = true;
+	/* The job's other nodes are real, too, but not at such a socket. */
+	if (of && of->own && peer->family == AF_UNIX)
+		add_name(passed, peer);
 	tpck_spin_unlock(&tpck_played_lock);
 	if (of ? of->own : peer->family == AF_UNIX)
 		return of ? TPCK_NETWORK_REAL : TPCK_NETWORK_NOTED;
@@ -332,6 +335,9 @@ void tpck_network_live(uint64_t step)
 	}
 	if (again[0])
 		tpck_log_info("what came by these connections is more than the record holds, and was asked for again on the way to step %llu: %s", at, again);
+	if (passed[0])
+		tpck_log_warn("what goes there moves past what the kernel counts (descriptors are passed, or it is moved by sendfile or a stream of libc's), and "
+			      "was sent again on the way to step %llu: %s", at, passed);
 	if (mismatched[0])
 		tpck_log_warn("what was sent on the way to step %llu is not what the first run had sent; it was not sent again, and the answers were those of then: %s", at, mismatched);
 	if (unsaid[0])

@@ -7,6 +7,7 @@ is not sent again, and the script is answered as it was (posts.py has the ways).
   kill_posts.py [WAY...]    WAY: http kept thread asyncio datagram fetch pool requests httpx, and with s before it (shttp ...) by TLS;
                             real: as http, to who is named by TRANSPCKPT_NETWORK_REAL; child: as http, by a forked child for each row;
                             local: as kept, by a Unix socket, and localworker: as worker by one; udpworker: as datagram by such a process;
+                            localsent, localstream: as local, by sendfile() and by a stream of libc's, of which a line says that it is sent again;
                             large: the same with more answered than is kept; worker: as kept, by a forked process that is there for long;
                             service: as kept, by a program that is told what to say; spawn: by a process that is executed anew
 
@@ -31,7 +32,7 @@ import kill_strangers
 import script_job
 import scripts
 
-WAYS = ['http', 'kept', 'thread', 'asyncio', 'datagram', 'shttp', 'skept', 'sthread', 'sasyncio', 'sfetch', 'pool', 'spool', 'real', 'child', 'schild', 'large', 'worker', 'sworker', 'local', 'localworker', 'udpworker', 'service', 'sservice', 'spawn', 'sspawn']
+WAYS = ['http', 'kept', 'thread', 'asyncio', 'datagram', 'shttp', 'skept', 'sthread', 'sasyncio', 'sfetch', 'pool', 'spool', 'real', 'child', 'schild', 'large', 'worker', 'sworker', 'local', 'localworker', 'localsent', 'localstream', 'udpworker', 'service', 'sservice', 'spawn', 'sspawn']
 # By packages, where a Python has them.
 PACKAGES = ['requests', 'httpx', 'srequests', 'shttpx']
 # By programs of the script's own (posts_programs.py).
@@ -195,6 +196,10 @@ def goes(checks, python, package, way):
             # Of a child that much is not in the record.
             checks.ok(re.search(rf'on the way to step \d+ a forked child, or a program that was started, sent something to 127.0.0.1:{server.server_port} that the first run may have sent already',
                                 this.starts[-1].said()), f'{way}: a line says that it is sent again', this.starts[-1].said(), starts)
+        elif plain_way in ('localsent', 'localstream'):
+            checks.ok(re.search(r'was sent again on the way to step \d+: ' + re.escape(server.path) + '$', this.starts[-1].said(), re.M), f'{way}: a line says that it is sent again',
+                      this.starts[-1].said(), starts)
+            checks.ok(set(plain) == {row for rows in starts for row in rows}, f'{way}: all is sent', plain, starts)
         elif plain_way == 'real':
             again = [row for row in starts[2] if row < resumed[2]]
             checks.ok(again == [row for row in plain if row < resumed[2]], f'{way}: all that was sent before the step is sent again', again, starts)

@@ -4,6 +4,7 @@ kept, by itself, by a thread or a child of its own, by asyncio, and by datagrams
 import argparse
 import asyncio
 import concurrent.futures
+import ctypes
 import http.client
 import json
 import multiprocessing
@@ -11,6 +12,7 @@ import os
 import queue
 import socket
 import ssl
+import tempfile
 import threading
 import urllib.request
 
@@ -49,11 +51,38 @@ class Local(http.client.HTTPConnection):
         self.sock.connect(a.path)
 
 
+class Sent(Local):
+    """What is sent goes by sendfile()."""
+
+    def send(self, data):
+        if not self.sock:
+            self.connect()
+        with tempfile.TemporaryFile() as file:
+            file.write(data)
+            file.seek(0)
+            self.sock.sendfile(file)
+
+
+class Stream(Local):
+    """By a stream of libc's."""
+    stream = None
+
+    def send(self, data):
+        libc = ctypes.CDLL(None)
+        libc.fdopen.restype = ctypes.c_void_p
+        if not self.sock:
+            self.connect()
+        if not self.stream:
+            self.stream = libc.fdopen(os.dup(self.sock.fileno()), b'w')
+        libc.fwrite(data, ctypes.c_size_t(1), ctypes.c_size_t(len(data)), ctypes.c_void_p(self.stream))
+        libc.fflush(ctypes.c_void_p(self.stream))
+
+
 def post_kept(step, loss):
     global kept
     for attempt in range(2):
         if not kept and a.path:
-            kept = Local('localhost')
+            kept = {'localsent': Sent, 'localstream': Stream}.get(a.way, Local)('localhost')
         elif not kept:
             kept = http.client.HTTPSConnection(*address, context=secure) if secure else http.client.HTTPConnection(*address)
         try:
@@ -142,7 +171,7 @@ def told(step, loss):
         return asyncio.run((speak if secure else speak_twice)(step, loss))
     if a.way in ('requests', 'httpx'):
         return post_by(a.way, step, loss)
-    return post_kept(step, loss) if a.way in ('kept', 'local') else post(step, loss)
+    return post_kept(step, loss) if a.way in ('kept', 'local', 'localsent', 'localstream') else post(step, loss)
 
 
 def work():
