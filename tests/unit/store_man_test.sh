@@ -43,5 +43,28 @@ for verb in run ls show verify rm doctor; do
     done >"$D/missing"
     ok "$verb: the page has every option" test ! -s "$D/missing"
 done
+
+# What a reader looks for, in the order of man-pages(7).
+# shellcheck disable=SC2317 # by way of ok
+sections() {
+    page=$1
+    shift
+    for section in "$@"; do
+        echo "$section"
+    done >"$D/wanted"
+    sed -n 's/^\.SH //p' "$page" | grep -xF -f "$D/wanted" >"$D/sections"
+    cmp -s "$D/wanted" "$D/sections"
+}
+for page in "$srcdir"/doc/man/*; do
+    case $page in
+    *.conf.7 | *.8) middle=FILES ;;
+    *-ls.1 | *-report.1 | */transpckptd.1) middle='EXIT STATUS,FILES' ;;
+    *) middle='EXIT STATUS' ;;
+    esac
+    IFS=,
+    # shellcheck disable=SC2086 # a list with commas
+    ok "${page##*/}: sections" sections "$page" NAME SYNOPSIS DESCRIPTION $middle EXAMPLES 'SEE ALSO'
+    unset IFS
+done
 echo "1..$count"
 exit $failed
