@@ -26,6 +26,7 @@
 #include <unistd.h>
 
 #include "hooks/cuda_driver.h"
+#include "runtime/base/lock_order.h"
 #include "runtime/base/log.h"
 #include "runtime/track/threads.h"
 

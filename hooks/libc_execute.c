@@ -21,6 +21,7 @@
 #include "hooks/hooks.h"
 #include "hooks/libc.h"
 #include "runtime/base/layout.h"
+#include "runtime/base/lock_order.h"
 #include "runtime/files/files.h"
 #include "runtime/follow/follow.h"
 #include "runtime/network/network.h"

@@ -19,6 +19,7 @@
 #include "hooks/nccl_private.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/digest.h"
+#include "runtime/base/lock_order.h"
 #include "runtime/base/log.h"
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of the lists here */

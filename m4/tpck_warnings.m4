@@ -7,6 +7,8 @@ AC_DEFUN([TPCK_WARNINGS], [
   TPCK_CXXFLAGS="-Wall -Wextra"
   AS_IF([test "x$enable_werror" = xyes],
         [TPCK_CFLAGS="$TPCK_CFLAGS -Werror"; TPCK_CXXFLAGS="$TPCK_CXXFLAGS -Werror"])
+  AC_ARG_ENABLE([lock-order], [AS_HELP_STRING([--enable-lock-order], [end a process that takes locks in another order than runtime/base/locks.def])])
+  AS_IF([test "x$enable_lock_order" = xyes], [CPPFLAGS="$CPPFLAGS -DTPCK_LOCK_ORDER"])
   AC_ARG_ENABLE([sanitizers], [AS_HELP_STRING([--enable-sanitizers=LIST], [build with -fsanitize=LIST])])
   AS_IF([test -n "$enable_sanitizers" && test "x$enable_sanitizers" != xno],
         [TPCK_CFLAGS="$TPCK_CFLAGS -fsanitize=$enable_sanitizers -fno-omit-frame-pointer"

@@ -20,7 +20,7 @@ static bool is_gone(int32_t process)
 	return tpck_sys_readlink(path, target, sizeof target) < 0 && (errno == ENOENT || errno == ESRCH);
 }
 
-bool tpck_shared_lock_take(tpck_shared_lock *lock)
+bool (tpck_shared_lock_take)(tpck_shared_lock *lock)
 {
 	int32_t self = tpck_sys_getpid(), holder = 0;
 	int saved = errno;
@@ -39,7 +39,7 @@ bool tpck_shared_lock_take(tpck_shared_lock *lock)
 	return taken;
 }
 
-void tpck_shared_lock_free(tpck_shared_lock *lock)
+void (tpck_shared_lock_free)(tpck_shared_lock *lock)
 {
 	atomic_store(lock, 0);
 }

@@ -8,10 +8,12 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "runtime/base/lock_order.h"
+
 typedef _Atomic int32_t tpck_shared_lock; /* the process that holds it, or 0 */
 
 /* False: somebody who is still there holds it for long, as one that is stopped. Keeps errno. */
-bool tpck_shared_lock_take(tpck_shared_lock *lock);
-void tpck_shared_lock_free(tpck_shared_lock *lock);
+bool (tpck_shared_lock_take)(tpck_shared_lock *lock);
+void (tpck_shared_lock_free)(tpck_shared_lock *lock);
 
 #endif

@@ -17,6 +17,7 @@
 #include "runtime/base/kernel.h"
 #include "runtime/base/key.h"
 #include "runtime/base/layout.h"
+#include "runtime/base/lock_order.h"
 #include "runtime/base/log.h"
 #include "runtime/base/text.h"
 #include "runtime/base/tier_settings.h"

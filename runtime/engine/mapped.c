@@ -4,6 +4,7 @@
 
 #include <errno.h>
 
+#include "runtime/base/lock_order.h"
 #include "runtime/capture/copier.h"
 #include "runtime/engine/engine_private.h"
 #include "runtime/track/mappings.h"

@@ -15,6 +15,7 @@
 #include "runtime/base/digest.h"
 #include "runtime/base/kernel.h"
 #include "runtime/base/layout.h"
+#include "runtime/base/lock_order.h"
 #include "runtime/base/log.h"
 #include "runtime/capture/copier.h"
 #include "runtime/capture/readback.h"

@@ -3,6 +3,7 @@
 #include "config.h"
 
 #include "runtime/base/kernel.h"
+#include "runtime/base/lock_order.h"
 #include "runtime/engine/offered.h"
 
 #include <errno.h>

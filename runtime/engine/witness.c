@@ -4,6 +4,7 @@
 
 #include <stdlib.h>
 
+#include "runtime/base/lock_order.h"
 #include "runtime/base/log.h"
 #include "runtime/capture/copier.h"
 #include "runtime/engine/engine_private.h"

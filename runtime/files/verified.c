@@ -16,6 +16,7 @@
 #include "runtime/base/digest.h"
 #include "runtime/base/kernel.h"
 #include "runtime/base/layout.h"
+#include "runtime/base/lock_order.h"
 #include "runtime/base/log.h"
 #include "runtime/base/tier_settings.h"
 #include "runtime/files/files_private.h"

@@ -17,6 +17,7 @@
 #include "runtime/base/digest.h"
 #include "runtime/base/kernel.h"
 #include "runtime/base/layout.h"
+#include "runtime/base/lock_order.h"
 #include "runtime/files/files.h"
 #include "runtime/follow/caches.h"
 #include "runtime/follow/follow.h"

@@ -2,6 +2,7 @@
 /* Content classes, by evidence. */
 #include "config.h"
 
+#include "runtime/base/lock_order.h"
 #include "runtime/infer/classes.h"
 
 #include <pthread.h>

@@ -2,6 +2,7 @@
 /* Gathering the launches of an optimizer phase, as they are made. */
 #include "config.h"
 
+#include "runtime/base/lock_order.h"
 #include "runtime/infer/gathered.h"
 
 #include <math.h>

@@ -2,6 +2,7 @@
 /** The memory witness: finds the last launch of an iteration that changes what persists. */
 #include "config.h"
 
+#include "runtime/base/lock_order.h"
 #include "runtime/infer/persistent.h"
 
 #include <errno.h>

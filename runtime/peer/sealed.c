@@ -2,6 +2,7 @@
 /* A transport whose messages are sealed. All is the user's thread's but what two threads do with a message's bytes. */
 #include "config.h"
 
+#include "runtime/base/lock_order.h"
 #include "runtime/peer/sealed.h"
 
 #include <errno.h>

@@ -89,21 +89,21 @@ bool tpck_mail_lost(const struct tpck_mail *mail)
 }
 
 /* Calls with each that has come, and empties the mail. */
-static void empty(struct tpck_mail *mail, void (*call)(const struct tpck_record *record, void *with), void *with)
+static void empty(struct tpck_mail *from, void (*call)(const struct tpck_record *record, void *with), void *with)
 {
 	uint64_t end;
 
-	if (atomic_load(&mail->segment.used) == BEGINS || !tpck_shared_lock_take(&mail->lock))
+	if (atomic_load(&from->segment.used) == BEGINS || !tpck_shared_lock_take(&from->lock))
 		return;
-	end = atomic_load(&mail->segment.used);
+	end = atomic_load(&from->segment.used);
 	for (uint64_t at = BEGINS; at < end;) {
-		const struct tpck_record *record = (const void *)((const char *)mail + at);
+		const struct tpck_record *record = (const void *)((const char *)from + at);
 
 		call(record, with);
 		at += (sizeof *record + record->bytes + ALIGN - 1) / ALIGN * ALIGN;
 	}
-	atomic_store(&mail->segment.used, BEGINS);
-	tpck_shared_lock_free(&mail->lock);
+	atomic_store(&from->segment.used, BEGINS);
+	tpck_shared_lock_free(&from->lock);
 }
 
 static void append(const struct tpck_record *record, void *log)

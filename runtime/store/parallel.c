@@ -2,6 +2,7 @@
 /* A few threads over a range. */
 #include "config.h"
 
+#include "runtime/base/lock_order.h"
 #include "runtime/store/parallel.h"
 
 #include <errno.h>

@@ -6,6 +6,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 
+#include "runtime/base/lock_order.h"
 #include "runtime/store/parts.h"
 
 /* Marks are read by several threads, which mostly wait for the store. What they say is made out by the caller's, since that is the

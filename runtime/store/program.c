@@ -2,6 +2,7 @@
 /* Program state: kept as a small JSON text beside the marker. */
 #include "config.h"
 
+#include "runtime/base/lock_order.h"
 #include "runtime/store/program.h"
 
 #include <errno.h>

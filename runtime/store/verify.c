@@ -2,6 +2,7 @@
 /* Verifying durable checkpoints. */
 #include "config.h"
 
+#include "runtime/base/lock_order.h"
 #include "runtime/store/verify.h"
 
 #include <errno.h>

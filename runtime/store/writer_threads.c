@@ -2,6 +2,7 @@
 /* Writing with pwrite from a few threads, where io_uring is refused. */
 #include "config.h"
 
+#include "runtime/base/lock_order.h"
 #include "runtime/store/writer_private.h"
 
 #include <errno.h>

@@ -2,6 +2,7 @@
 /* What an allocator within the program has handed out: a hash by address. */
 #include "config.h"
 
+#include "runtime/base/lock_order.h"
 #include "runtime/track/handed.h"
 
 #include <pthread.h>

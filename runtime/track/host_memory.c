@@ -3,6 +3,7 @@
 #include "config.h"
 
 #include "runtime/base/kernel.h"
+#include "runtime/base/lock_order.h"
 #include "runtime/track/host_memory.h"
 
 #include <errno.h>

@@ -37,14 +37,14 @@ static uint32_t mix(uint32_t a, uint32_t b)
 	return (uint32_t)x > 1 ? (uint32_t)x : 2;
 }
 
-TPCK_AT_START void tpck_spin_lock(tpck_spin *lock)
+TPCK_AT_START void (tpck_spin_lock)(tpck_spin *lock)
 {
 	for (unsigned spins = 0; atomic_exchange_explicit(lock, 1, memory_order_acquire); spins++)
 		if (spins > 100)
 			sched_yield();
 }
 
-TPCK_AT_START void tpck_spin_unlock(tpck_spin *lock)
+TPCK_AT_START void (tpck_spin_unlock)(tpck_spin *lock)
 {
 	atomic_store_explicit(lock, 0, memory_order_release);
 }

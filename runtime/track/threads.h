@@ -12,6 +12,7 @@
 #include <stdint.h>
 
 #include "runtime/base/clock.h"
+#include "runtime/base/lock_order.h"
 
 enum {
 	TPCK_THREADS_MAX = 512, TPCK_PENDING_OPS = 2048, TPCK_PENDING_CONTENTS = 256, TPCK_THREAD_KINDS = 16,
@@ -20,8 +21,8 @@ enum {
 
 /* A lock for short sections of ours, never held across a call of the application's or driver's. */
 typedef _Atomic uint32_t tpck_spin;
-void tpck_spin_lock(tpck_spin *lock);
-void tpck_spin_unlock(tpck_spin *lock);
+void (tpck_spin_lock)(tpck_spin *lock);
+void (tpck_spin_unlock)(tpck_spin *lock);
 
 struct tpck_expected;
 struct tpck_readings;

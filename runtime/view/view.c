@@ -3,6 +3,7 @@
 #include "config.h"
 
 #include "runtime/base/kernel.h"
+#include "runtime/base/lock_order.h"
 #include "runtime/view/view.h"
 
 #include <errno.h>

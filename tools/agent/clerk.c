@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "runtime/base/lock_order.h"
 #include "runtime/base/log.h"
 #include "runtime/base/tier_settings.h"
 #include "tools/agent/agent.h"

@@ -2,6 +2,7 @@
 /* Stashes: from memory into the store. */
 #include "config.h"
 
+#include "runtime/base/lock_order.h"
 #include "tools/agent/stash.h"
 
 #include <dirent.h>

@@ -2,6 +2,7 @@
 /* What published files were, in memory for the last of each pattern, and in the log. */
 #include "config.h"
 
+#include "runtime/base/lock_order.h"
 #include "tools/agent/sums.h"
 
 #include <errno.h>

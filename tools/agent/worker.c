@@ -2,6 +2,7 @@
 /* Worker threads of the agent. */
 #include "config.h"
 
+#include "runtime/base/lock_order.h"
 #include "tools/agent/worker.h"
 
 #include <errno.h>

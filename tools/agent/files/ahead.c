@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "runtime/base/lock_order.h"
 #include "runtime/store/replace.h"
 #include "tools/agent/files/private.h"
 

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "runtime/base/digest.h"
+#include "runtime/base/lock_order.h"
 #include "runtime/view/sums_record.h"
 #include "tools/agent/files/private.h"
 

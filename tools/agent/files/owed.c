@@ -11,6 +11,7 @@
 
 #include "runtime/base/clock.h"
 #include "runtime/base/digest.h"
+#include "runtime/base/lock_order.h"
 #include "runtime/base/log.h"
 #include "tools/agent/files/owed.h"
 #include "tools/agent/files/private.h"

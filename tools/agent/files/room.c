@@ -3,6 +3,7 @@
 #include "config.h"
 
 #include "runtime/base/clock.h"
+#include "runtime/base/lock_order.h"
 #include "tools/agent/files/private.h"
 
 /* For how long an answer is good for files so small. */

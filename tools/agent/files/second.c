@@ -10,6 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "runtime/base/lock_order.h"
 #include "runtime/base/log.h"
 #include "tools/agent/files/private.h"
 

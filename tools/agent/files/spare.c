@@ -11,6 +11,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include "runtime/base/lock_order.h"
 #include "tools/agent/files/private.h"
 
 enum { PIECE_BYTES = 2 << 20 };

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "runtime/base/clock.h"
+#include "runtime/base/lock_order.h"
 #include "runtime/base/log.h"
 #include "runtime/store/file.h"
 #include "tools/agent/identity.h"

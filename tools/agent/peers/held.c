@@ -3,6 +3,7 @@
  * of it is here, and its bytes, SERIAL.VERSION. */
 #include "config.h"
 
+#include "runtime/base/lock_order.h"
 #include "tools/agent/peers/held.h"
 
 #include <dirent.h>

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "runtime/base/lock_order.h"
 #include "tools/agent/peers/private.h"
 
 bool peers_owner_is_there(const char *host)

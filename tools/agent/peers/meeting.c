@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "runtime/base/clock.h"
+#include "runtime/base/lock_order.h"
 #include "runtime/peer/rendezvous.h"
 #include "tools/agent/peers/private.h"
 

@@ -13,6 +13,7 @@
 
 #include "runtime/base/clock.h"
 #include "runtime/base/digest.h"
+#include "runtime/base/lock_order.h"
 #include "runtime/base/log.h"
 #include "runtime/peer/placement.h"
 #include "runtime/store/file.h"

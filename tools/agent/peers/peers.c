@@ -2,6 +2,7 @@
 /* Other nodes: who this one is to them, how long this agent stays for them, and what is seen of copies. */
 #include "config.h"
 
+#include "runtime/base/lock_order.h"
 #include "tools/agent/peers/peers.h"
 
 #include <errno.h>

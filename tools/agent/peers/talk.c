@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "runtime/base/lock_order.h"
 #include "tools/agent/accord/accord.h"
 #include "tools/agent/peers/private.h"
 

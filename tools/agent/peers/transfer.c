@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "runtime/base/clock.h"
+#include "runtime/base/lock_order.h"
 #include "runtime/base/log.h"
 #include "tools/agent/peers/private.h"
 
