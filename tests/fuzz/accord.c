@@ -173,11 +173,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 			accord_said(&here->agent, around_node(node, name), "host", &message, more, bytes);
 			free(more);
 		}
-		accord_consider(&here->agent);
-		salvage_consider(&here->agent);
+		accord_loop.consider(&here->agent);
+		salvage_loop.consider(&here->agent);
 	}
 	is_left = false;
-	salvage_consider(&here->agent);
+	salvage_loop.consider(&here->agent);
 	for (uint32_t n = 0; n < NODES; n++)
 		accord_lost(&here->agent, around_node(n, name), "host");
 	around_end(here);

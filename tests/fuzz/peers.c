@@ -173,23 +173,20 @@ static void bring(struct fuzz_input *input)
 
 static struct job *given, **given_end = &given, *finished, **finished_end = &finished;
 
-int outbox_make(struct outbox *outbox)
+int outbox_make(void)
 {
-	(void)outbox;
 	return 0;
 }
 
-void outbox_post(struct outbox *outbox, struct job *job)
+void outbox_post(struct job *job)
 {
-	(void)outbox;
 	job->next = NULL;
 	*finished_end = job;
 	finished_end = &job->next;
 }
 
-void outbox_deliver(struct outbox *outbox, struct agent *agent)
+void outbox_deliver(struct agent *agent)
 {
-	(void)outbox;
 	while (finished) {
 		struct job *job = finished;
 
@@ -200,10 +197,9 @@ void outbox_deliver(struct outbox *outbox, struct agent *agent)
 	}
 }
 
-int worker_start(struct worker *worker, struct outbox *outbox)
+int worker_start(struct worker *worker)
 {
 	(void)worker;
-	(void)outbox;
 	return 0;
 }
 
@@ -230,9 +226,9 @@ static void work(struct agent *agent)
 			if (!given)
 				given_end = &given;
 			job->run(job);
-			outbox_post(NULL, job);
+			outbox_post(job);
 		}
-		outbox_deliver(NULL, agent);
+		outbox_deliver(agent);
 	}
 }
 
@@ -302,7 +298,6 @@ static void begin(void)
 	agent.tiers.tier[0] = agent.tier;
 	agent.settings.peers.count = 1;
 	agent.settings.memory = 64 << 20;
-	agent.epoll = -1;
 	peers.agent = &agent;
 	peers.on = true;
 	peers.level = TPCK_SEAL_OFF;

@@ -7,7 +7,7 @@ lint=$srcdir/tests/lint/tree.py
 indentation=$srcdir/tests/lint/indentation.py
 D=$(mktemp -d "${TMPDIR:-/tmp}/tpck-lint.XXXXXX") || exit 99
 trap 'rm -rf "$D"' EXIT
-for room in runtime kernels shim hooks tools; do
+for room in runtime kernels shim hooks agent tools; do
     mkdir -p "$D/$room" && cp -R "$srcdir/$room/." "$D/$room/" || exit 99
 done
 mkdir -p "$D/tests/fuzz" && cp -R "$srcdir/tests/fuzz/." "$D/tests/fuzz/" || exit 99
@@ -19,6 +19,7 @@ echo '#include "hooks/hooks.h"' >>runtime/engine/engine.h
 echo '#include "runtime/store/tier.h"' >>runtime/track/arena.h
 echo '#include "runtime/engine/engine.h"' >>runtime/store/tier.h
 echo '#include "engine.h"' >>runtime/engine/attach.c
+echo '#include "tools/agent/agent.h"' >>agent/loop/loop.h
 echo '#include <cuda.h>' >>shim/table.h
 echo '/* They are lost. */' >>shim/doors.h
 printf '/* SPDX-License-Identifier: Apache-2.0 */\n/* A file. */\n#include <stdio.h>\n' >tools/cli/helpers.c
@@ -77,6 +78,7 @@ reports 'runtime/engine may not know hooks'
 reports 'runtime/track may not know runtime/store'
 reports 'runtime/store may not know runtime/engine'
 reports '"engine.h" is not named from the top of the tree'
+reports 'agent/loop may not know tools/agent'
 reports 'shim/table.h:27: cuda.h belongs to hooks/'
 reports 'shim/doors.h:28: a comment begins with a pronoun'
 reports 'tools/cli/helpers.c: config.h is not its first include'

@@ -42,7 +42,7 @@ static double thread_ns(void)
 static void led(struct here *here, struct tpck_accord_message message, const void *more, size_t size)
 {
 	accord_said(&here->agent, "node000000", "host", &message, more, size);
-	accord_consider(&here->agent);
+	accord_loop.consider(&here->agent);
 }
 
 static struct agent_costs follow(uint32_t world)
@@ -90,7 +90,7 @@ static double said(struct here *here, uint32_t n, const struct tpck_accord_messa
 	char name[24];
 
 	accord_said(&here->agent, around_node(n, name), "host", message, more, size);
-	accord_consider(&here->agent);
+	accord_loop.consider(&here->agent);
 	return thread_ns() - before;
 }
 
@@ -169,8 +169,8 @@ static struct agent_costs lead(uint32_t world)
 	for (uint32_t n = 1; n < nodes; n++)
 		members(here, n, &costs);
 	/* The leader waits until those that left are gone, and then asks. */
-	accord_consider(&here->agent);
-	accord_consider(&here->agent);
+	accord_loop.consider(&here->agent);
+	accord_loop.consider(&here->agent);
 	costs.right = model.said[TPCK_ACCORD_ASK] == 1;
 	for (uint32_t n = 1; n < nodes; n++)
 		holds(here, n);

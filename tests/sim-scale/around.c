@@ -52,12 +52,10 @@ void hello_go(struct agent *agent, struct launch *launch, bool staged, uint64_t 
 	model.gone_on = staged;
 }
 
-void worker_give(struct worker *worker, struct job *job)
+void clerk_give(struct job *job)
 {
-	struct agent *agent = (struct agent *)((char *)worker - offsetof(struct agent, clerk));
-
 	job->run(job);
-	job->done(agent, job);
+	job->done(model.agent, job);
 }
 
 /* What the leader's own ranks left is here as copies are. */
@@ -140,6 +138,7 @@ struct here *around_begin(uint32_t world, uint32_t n)
 
 	memset(&model, 0, sizeof model);
 	around_node(n, model.node);
+	model.agent = &here->agent;
 	here->first = n * EACH;
 	for (uint32_t r = 0; here && r < EACH; r++) {
 		struct tpck_hello hello = {

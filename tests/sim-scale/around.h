@@ -22,6 +22,7 @@ enum { KINDS = TPCK_ACCORD_SAVED + 1 };
 
 /* What the one agent that there is has said and done. */
 extern struct around {
+	struct agent *agent;
 	char node[24];
 	uint64_t number;          /* the leader's of the launch */
 	uint64_t left;            /* that of the last question about what is left of a launch */

@@ -28,11 +28,6 @@ bool salvage_needs(uint64_t of)
 	return false;
 }
 
-void agent_complain(const struct tpck_error *complaint)
-{
-	printf("# %s\n", complaint->text);
-}
-
 bool prepare_room(const struct agent *agent, uint64_t bytes, char *reason, size_t size)
 {
 	(void)agent;

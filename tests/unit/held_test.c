@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "agent/loop/trouble.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/digest.h"
 #include "runtime/store/file.h"
@@ -75,19 +76,19 @@ bool client_send(struct client *client, enum tpck_message_type type, const void 
 	return true;
 }
 
-void outbox_post(struct outbox *outbox, struct job *job)
+void outbox_post(struct job *job)
 {
-	(void)outbox, (void)job;
+	(void)job;
 }
 
-double agent_backoff(double last)
+double trouble_backoff(double last)
 {
 	return last + 1;
 }
 
 static _Atomic unsigned complaints;
 
-void agent_complain(const struct tpck_error *err)
+void trouble_complain(const struct tpck_error *err)
 {
 	complaints++;
 	printf("# %s\n", err->text);

@@ -7,6 +7,8 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "agent/loop/loop.h"
+#include "agent/loop/worker.h"
 #include "runtime/base/error.h"
 #include "runtime/base/settings.h"
 #include "runtime/base/tier_settings.h"
@@ -17,15 +19,8 @@
 #include "runtime/store/tiers.h"
 #include "runtime/wire/message.h"
 #include "tools/agent/launch.h"
-#include "tools/agent/worker.h"
 
-/* A descriptor of the event loop and what to call when it is ready. */
 struct tpck_waiting;
-
-struct watch {
-	int fd;
-	void (*ready)(struct agent *agent, struct watch *watch);
-};
 
 /* One connection. */
 struct client {
@@ -118,27 +113,18 @@ struct agent {
 	char socket_path[TPCK_PATH_MAX];
 	struct tpck_tiers tiers;
 	struct tpck_tier *tier;      /* the first one, that snapshots are published into */
-	int epoll;
-	struct watch listener, signals, outbox_watch;
-	struct outbox outbox;
-	struct worker clerk, checker, flusher, prefaulter, stasher;
 	struct client *clients;
 	struct live *lives;
 	struct launch *launches;
 
-	uint64_t begun_ns, idle_since_ns, look_ns;
 	uint64_t files_died_ns; /* when a process that writes files died last; 0: the program has ended since, or none did */
 	bool launched;               /* by mpirun, together with those of the job's other nodes */
 	bool together;               /* it ends them all when one ends */
 	bool served;                 /* somebody said HELLO since the start */
 	bool stopping;               /* SIGTERM: finish the newest, keep the memory tier */
-	bool signalled, stop_now;    /* by a first one, and a second */
-	bool through;                /* stopping: it would leave, but may wait for the others of mpirun's */
 	bool gathering;              /* stopping: all that mpirun has started end now, and it is to be called again */
 	bool nobody_returns;         /* SIGUSR1: what is durable does not linger, until the next program comes */
-	bool leaving;                /* the loop ends; the memory tier goes too unless stopping */
 
-	unsigned jobs;               /* given to workers and not yet done */
 	uint64_t flush_retry_ns;     /* nothing is flushed before */
 	double flush_backoff_sec;
 	char flush_said[sizeof ((struct tpck_error *)0)->text]; /* last complaint, not to be repeated */
@@ -146,18 +132,10 @@ struct agent {
 	struct slower slower[TPCK_TIERS_MAX]; /* by tier; the first is not used */
 };
 
-/* event loop (agent.c) */
-/* Takes over what is there and listens. */
-int agent_begin(struct agent *agent, struct tpck_error *err);
-/* Returns when there is nothing more to do. */
-void agent_loop(struct agent *agent);
-int agent_watch(struct agent *agent, struct watch *watch);
-void agent_unwatch(struct agent *agent, struct watch *watch);
-/* Everything that follows from a change: flushes, BYEs, endings. Called after every event. */
-void agent_consider(struct agent *agent);
+/* What the loop turns of it (loop.h), each where its name says; the others are in headers of their own. */
+extern const struct loop_part adoption_loop, clerk_loop, clients_loop, copies_loop, files_loop, flush_loop, live_loop, prepare_loop, stall_loop;
 
 /* connections (client.c) */
-int client_listen(struct agent *agent, struct tpck_error *err);
 /* False: the connection is broken (it is closed by its own event). */
 bool client_send(struct client *client, enum tpck_message_type type, const void *payload, size_t size);
 void client_close(struct agent *agent, struct client *client);
@@ -169,7 +147,7 @@ struct live *live_new(struct agent *agent, struct tpck_session *session, pid_t p
 void live_attach(struct live *live, struct client *client);
 /* Opens image files that are there; what is in them counts. */
 void live_open_images(struct agent *agent, struct live *live);
-void live_held(struct agent *agent, struct live *live, unsigned image);
+void live_held(struct live *live, unsigned image);
 void live_died(struct agent *agent, struct live *live);
 /* Polls all processes, for a HELLO that overtakes the news of a death. */
 void live_poll(struct agent *agent);
@@ -189,17 +167,13 @@ void live_retire_ancestors(struct agent *agent, const struct live *heir);
 void live_release_all(struct agent *agent, struct launch *launch);
 /* The last process of a launch is gone: what cannot be offered goes. */
 void live_settle_launch(struct agent *agent, struct launch *launch);
-void live_adopt_all(struct agent *agent);
 void live_settle(struct agent *agent, struct live *live);
 
 /* HELLO and what concerns programs (hello.c, offer.c) */
 void hello_begin(struct agent *agent, struct client *client, const struct tpck_hello *hello, const char *identity);
-/* Another agent of the same mpirun's is told to end, and so are all; with ULFM, where each ends for itself, it gathers them. */
-void agent_told_to_end(struct agent *agent, const char *host);
-/* With ULFM: the agent of this host has died, and its next one, which mpirun has not started, works alone. */
-void agent_gather(struct agent *agent, const char *host);
-void hello_consider(struct agent *agent); /* those that were deferred */
 void hello_adopt(struct agent *agent, struct client *client, const struct tpck_hello *hello);
+/* Gives the clerk's thread a job (clerk.c). */
+void clerk_give(struct job *job);
 /* What is to be remembered of a program; saved by the clerk. */
 enum clerk_news { NEWS_DIED, NEWS_ENDED, NEWS_RESUMED, NEWS_DIVERGED, NEWS_GAVE_UP };
 /* `death` counts with NEWS_DIED. */
@@ -208,12 +182,6 @@ void clerk_tell(struct agent *agent, struct live *live, enum clerk_news news, co
 
 /* The program with this identity; one structure each, never freed. Any thread. */
 struct tpck_program *program_of(struct agent *agent, const char *identity, struct tpck_error *err);
-
-/* Seconds until a store that failed is tried again, longer from one time to the next; `last` is 0 at the first. */
-double agent_backoff(double last);
-
-/* Logs a fault unless it is one of the last few that were logged. Any thread. */
-void agent_complain(const struct tpck_error *err);
 
 /* Any thread but the event loop's: a checkpoint of this tier that is being read is not removed. One lock a tier, so that one that hangs holds
  * up nobody who needs another; who takes several takes those of slower tiers first. */
@@ -224,7 +192,7 @@ size_t store_number(const struct agent *agent, const struct tpck_tier *tier);
 
 /* images (prepare.c) */
 /* Takes a folder's memory back, in the background. */
-void prepare_remove(struct agent *agent, const char *session_path);
+void prepare_remove(const char *session_path);
 void prepare_begin(struct agent *agent, struct live *live, const struct tpck_prepare *prepare);
 /* Whether the memory tier may grow by so many bytes; the reason why not. Any thread. */
 bool prepare_room(const struct agent *agent, uint64_t bytes, char *reason, size_t size);
@@ -232,26 +200,19 @@ bool prepare_room(const struct agent *agent, uint64_t bytes, char *reason, size_
 void prepare_again(struct agent *agent);
 
 /* durable tier (flush.c) */
-void flush_consider(struct agent *agent);
 /* Of a launch on several nodes: writes the part of the ranks here, then tells who asked for it, rc: 0 or -errno; joins all parts,
  * then accord_joined(). (flush_parts.c) */
 typedef void flush_through(struct agent *agent, struct launch *launch, uint64_t step, int rc, const char *why);
 void flush_part(struct agent *agent, struct launch *launch, uint64_t step, flush_through *through);
 void flush_join(struct agent *agent, struct launch *launch, uint64_t step, uint64_t began_ns);
-/* What an agent that was killed left half written. */
-void flush_clear_remains(struct agent *agent);
-/* When flush_consider has something to do by itself; UINT64_MAX: never. */
-uint64_t flush_deadline(const struct agent *agent);
+/* Gives the flusher's thread a job. */
+void flush_give(struct job *job);
 
 /* copies in slower tiers (copies.c) */
-int copies_start(struct agent *agent);
-void copies_stop(struct agent *agent);
 /* The first tier has something new. */
 void copies_wanted(struct agent *agent);
 /* The tier that all nodes see has something newer, from several of them: tiers behind it get it from there. */
 void copies_joined(struct agent *agent);
-void copies_consider(struct agent *agent);
-uint64_t copies_deadline(const struct agent *agent);
 /* Whether a checkpoint of the first tier is being copied. Any thread. */
 bool copies_need(const struct tpck_point *point);
 
@@ -267,12 +228,10 @@ bool files_owed(void);
 bool files_failing(void);
 /* Whether there are copies in memory of what is at its path. */
 bool files_kept(void);
-/* False: something is left, which the next agent finds. */
-bool files_stop(void);
+/* Behind the end: something is not, and the next agent finds it. */
+bool files_left(void);
 
 /* ranks that wait for each other (stall.c) */
-void stall_consider(struct agent *agent);
-uint64_t stall_deadline(const struct agent *agent);
 /* Whom the ranks of a launch have been waiting for since then: logs it, and says it in `text`. */
 enum { STALL_TEXT = sizeof ((struct tpck_control *)0)->waiting };
 void stall_describe(const struct tpck_waiting *waiting, uint64_t since_ns, char text[STALL_TEXT]);

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "agent/loop/trouble.h"
 #include "runtime/base/log.h"
 #include "runtime/base/tier_settings.h"
 #include "tools/agent/agent.h"
@@ -62,23 +63,29 @@ struct tpck_program *program_of(struct agent *agent, const char *identity, struc
 	return program;
 }
 
-void agent_complain(const struct tpck_error *err)
-{
-	enum { MEMORY = 8 };
-	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-	static char said[MEMORY][sizeof err->text];
-	static unsigned turn;
-	bool known = false;
+/* ---- the clerk's thread ------------------------------------------------------------------- */
 
-	pthread_mutex_lock(&lock);
-	for (unsigned i = 0; i < MEMORY; i++)
-		known = known || strcmp(said[i], err->text) == 0;
-	if (!known)
-		strcpy(said[turn++ % MEMORY], err->text);
-	pthread_mutex_unlock(&lock);
-	if (!known)
-		tpck_log_warn("%s", err->text);
+static struct worker clerk;
+
+void clerk_give(struct job *job)
+{
+	worker_give(&clerk, job);
 }
+
+static int begin(struct agent *agent, struct tpck_error *err)
+{
+	(void)agent;
+	(void)err;
+	return worker_start(&clerk);
+}
+
+static void stop(struct agent *agent)
+{
+	(void)agent;
+	worker_stop(&clerk);
+}
+
+const struct loop_part clerk_loop = {.begin = begin, .stop = stop};
 
 struct news_job {
 	struct job job; /* first */
@@ -146,12 +153,13 @@ static void news_run(struct job *job)
 	if (!rc)
 		rc = tpck_program_save(news->program, agent->folder, &agent->tiers, &err);
 	if (rc)
-		agent_complain(&err);
+		trouble_complain(&err);
 }
 
 static void news_done(struct agent *agent, struct job *job)
 {
-	agent->jobs--;
+	(void)agent;
+	loop.jobs--;
 	free(job);
 }
 
@@ -169,6 +177,6 @@ void clerk_tell(struct agent *agent, struct live *live, enum clerk_news kind, co
 	news->news = kind;
 	news->point = *point;
 	news->death = death;
-	agent->jobs++;
-	worker_give(&agent->clerk, &news->job);
+	loop.jobs++;
+	clerk_give(&news->job);
 }

@@ -19,6 +19,8 @@
 #include "tools/agent/history.h"
 #include "tools/agent/peers/peers.h"
 
+static struct watch listener;
+
 bool client_send(struct client *client, enum tpck_message_type type, const void *payload, size_t size)
 {
 	struct tpck_message head = {
@@ -35,7 +37,7 @@ void client_close(struct agent *agent, struct client *client)
 {
 	struct live *live = client->live;
 
-	agent_unwatch(agent, &client->watch);
+	loop_unwatch(&client->watch);
 	close(client->watch.fd);
 	client->watch.fd = -1;
 	client->live = NULL;
@@ -120,7 +122,7 @@ static void take_session_message(struct agent *agent, struct client *client, int
 		prepare_begin(agent, live, payload);
 	} else if (type == TPCK_MSG_HELD) {
 		if (held->image < live->image_count && held->generation == live->session->name.generation)
-			live_held(agent, live, held->image);
+			live_held(live, held->image);
 		else
 			tpck_log_warn("process %d reports image %u of generation %llu, which it does not have",
 				      (int)client->pid, held->image, (unsigned long long)held->generation);
@@ -263,11 +265,11 @@ static void listener_ready(struct agent *agent, struct watch *watch)
 	client->pid = peer.pid;
 	client->next = agent->clients;
 	agent->clients = client;
-	if (agent_watch(agent, &client->watch))
+	if (loop_watch(&client->watch))
 		client_close(agent, client);
 }
 
-int client_listen(struct agent *agent, struct tpck_error *err)
+static int begin(struct agent *agent, struct tpck_error *err)
 {
 	struct sockaddr_un address = {.sun_family = AF_UNIX};
 	mode_t mask;
@@ -294,6 +296,14 @@ int client_listen(struct agent *agent, struct tpck_error *err)
 		close(fd);
 		return tpck_error_set(err, rc, "listening on %s", agent->socket_path);
 	}
-	agent->listener = (struct watch){fd, listener_ready};
-	return agent_watch(agent, &agent->listener);
+	listener = (struct watch){fd, listener_ready};
+	return loop_watch(&listener);
 }
+
+static void stop(struct agent *agent)
+{
+	close(listener.fd);
+	unlink(agent->socket_path);
+}
+
+const struct loop_part clients_loop = {.begin = begin, .stop = stop};

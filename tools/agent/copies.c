@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "agent/loop/trouble.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/log.h"
 #include "runtime/base/tier_settings.h"
@@ -226,7 +227,7 @@ static void copy_run(struct job *base)
 	} else if (job->copied) {
 		store_enter(job->tier);
 		if (flush_retain(job->agent, to, nobody, &err))
-			agent_complain(&err);
+			trouble_complain(&err);
 		store_leave(job->tier);
 	}
 	close(lock);
@@ -240,7 +241,7 @@ static void copy_done(struct agent *agent, struct job *base)
 	struct slower *slower = &agent->slower[job->tier];
 	const char *root = agent->tiers.tier[job->tier]->root;
 
-	agent->jobs--;
+	loop.jobs--;
 	slower->busy = false;
 	slower->slow_said = false;
 	if (job->rc) {
@@ -251,7 +252,7 @@ static void copy_done(struct agent *agent, struct job *base)
 		}
 		slower->behind = true;
 		slower->joined |= job->joined;
-		slower->backoff_sec = agent_backoff(slower->backoff_sec);
+		slower->backoff_sec = trouble_backoff(slower->backoff_sec);
 		slower->retry_ns = tpck_clock_monotonic_ns() + (uint64_t)(slower->backoff_sec * 1e9);
 	} else {
 		if (slower->said[0]) {
@@ -280,18 +281,19 @@ static void copy_done(struct agent *agent, struct job *base)
 	free(job);
 }
 
-int copies_start(struct agent *agent)
+static int begin(struct agent *agent, struct tpck_error *err)
 {
 	int rc = 0;
 
+	(void)err;
 	for (size_t i = 1; i < agent->tiers.count && !rc; i++) {
 		agent->slower[i].behind = true;
-		rc = worker_start(&agent->slower[i].worker, &agent->outbox);
+		rc = worker_start(&agent->slower[i].worker);
 	}
 	return rc;
 }
 
-void copies_stop(struct agent *agent)
+static void stop(struct agent *agent)
 {
 	atomic_store(&ending, true);
 	for (size_t i = 1; i < agent->tiers.count; i++)
@@ -363,7 +365,7 @@ static void say_slow(struct agent *agent, size_t tier, uint64_t now)
 	history_store(agent, tier, why);
 }
 
-uint64_t copies_deadline(const struct agent *agent)
+static uint64_t deadline(const struct agent *agent)
 {
 	uint64_t now = tpck_clock_monotonic_ns(), soonest = UINT64_MAX;
 
@@ -379,7 +381,7 @@ uint64_t copies_deadline(const struct agent *agent)
 	return soonest;
 }
 
-void copies_consider(struct agent *agent)
+static void consider(struct agent *agent)
 {
 	uint64_t now = tpck_clock_monotonic_ns();
 
@@ -400,7 +402,9 @@ void copies_consider(struct agent *agent)
 		slower->busy = true;
 		slower->behind = slower->joined = false;
 		slower->begun_ns = now;
-		agent->jobs++;
+		loop.jobs++;
 		worker_give(&slower->worker, &job->job);
 	}
 }
+
+const struct loop_part copies_loop = {.begin = begin, .consider = consider, .deadline = deadline, .stop = stop};

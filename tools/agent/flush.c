@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "agent/loop/trouble.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/log.h"
 #include "runtime/store/publish.h"
@@ -20,6 +21,13 @@
 #include "tools/agent/history.h"
 #include "tools/agent/stash.h"
 #include "tools/agent/watermark.h"
+
+static struct worker flusher;
+
+void flush_give(struct job *job)
+{
+	worker_give(&flusher, job);
+}
 
 /* ---- the flusher's part ------------------------------------------------------------------- */
 
@@ -179,11 +187,13 @@ static void clear_run(struct job *job)
 
 static void clear_done(struct agent *agent, struct job *job)
 {
-	agent->jobs--;
+	(void)agent;
+	loop.jobs--;
 	free(job);
 }
 
-void flush_clear_remains(struct agent *agent)
+/* What an agent that was killed left half written. */
+static void clear_remains(struct agent *agent)
 {
 	struct clear_job *clear = calloc(1, sizeof *clear);
 
@@ -192,8 +202,8 @@ void flush_clear_remains(struct agent *agent)
 	clear->job.run = clear_run;
 	clear->job.done = clear_done;
 	clear->tier = agent->tier;
-	agent->jobs++;
-	worker_give(&agent->flusher, &clear->job);
+	loop.jobs++;
+	flush_give(&clear->job);
 }
 
 /* ---- the event loop's part ---------------------------------------------------------------- */
@@ -205,7 +215,7 @@ void flush_failed(struct agent *agent, uint64_t step, const char *why)
 		tpck_log_warn("step %" PRIu64 " is not durable yet: %s", step, why);
 		history_store(agent, 0, why);
 	}
-	agent->flush_backoff_sec = agent_backoff(agent->flush_backoff_sec);
+	agent->flush_backoff_sec = trouble_backoff(agent->flush_backoff_sec);
 	agent->flush_retry_ns = tpck_clock_monotonic_ns() + (uint64_t)(agent->flush_backoff_sec * 1e9);
 }
 
@@ -288,7 +298,7 @@ static void flush_done(struct agent *agent, struct job *job)
 	struct flush_job *flush = (struct flush_job *)job;
 	struct launch *launch = flush->launch;
 
-	agent->jobs--;
+	loop.jobs--;
 	launch->flushing = false;
 	launch->base = flush->base;
 	if (flush->rc == 0) {
@@ -399,8 +409,8 @@ static void begin(struct agent *agent, struct launch *launch, uint64_t step)
 	launch->base = NULL;
 	launch->flushing = true;
 	launch->flush_begun_ns = tpck_clock_monotonic_ns();
-	agent->jobs++;
-	worker_give(&agent->flusher, &flush->job);
+	loop.jobs++;
+	flush_give(&flush->job);
 }
 
 /* What a launch's processes are at, all in all. */
@@ -453,7 +463,7 @@ static uint64_t due_in(const struct agent *agent, const struct launch *launch, u
 	return since + (uint64_t)(wait * 1e9) - now;
 }
 
-uint64_t flush_deadline(const struct agent *agent)
+static uint64_t deadline(const struct agent *agent)
 {
 	uint64_t now = tpck_clock_monotonic_ns(), soonest = UINT64_MAX;
 
@@ -466,7 +476,7 @@ uint64_t flush_deadline(const struct agent *agent)
 	return soonest != UINT64_MAX && soonest < agent->flush_retry_ns ? agent->flush_retry_ns : soonest;
 }
 
-void flush_consider(struct agent *agent)
+static void consider(struct agent *agent)
 {
 	uint64_t now = tpck_clock_monotonic_ns(), step;
 
@@ -482,3 +492,21 @@ void flush_consider(struct agent *agent)
 					begin(agent, launch, step);
 			}
 }
+
+static int begin_flusher(struct agent *agent, struct tpck_error *err)
+{
+	int rc = worker_start(&flusher);
+
+	(void)err;
+	if (!rc)
+		clear_remains(agent);
+	return rc;
+}
+
+static void stop(struct agent *agent)
+{
+	(void)agent;
+	worker_stop(&flusher);
+}
+
+const struct loop_part flush_loop = {.begin = begin_flusher, .consider = consider, .deadline = deadline, .stop = stop};

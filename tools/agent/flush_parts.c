@@ -63,7 +63,7 @@ static void part_done(struct agent *agent, struct job *job)
 	struct flush_job *flush = (struct flush_job *)job;
 	struct launch *launch = flush->launch;
 
-	agent->jobs--;
+	loop.jobs--;
 	launch->flushing = false;
 	launch->base = flush->base;
 	tpck_manifest_free(flush->published);
@@ -90,8 +90,8 @@ void flush_part(struct agent *agent, struct launch *launch, uint64_t step, flush
 	launch->base = NULL;
 	launch->flushing = true;
 	launch->flush_begun_ns = tpck_clock_monotonic_ns();
-	agent->jobs++;
-	worker_give(&agent->flusher, &flush->job);
+	loop.jobs++;
+	flush_give(&flush->job);
 }
 
 /* ---- the leader's ------------------------------------------------------------------------- */
@@ -120,7 +120,7 @@ static void join_done(struct agent *agent, struct job *job)
 	struct launch *launch = flush->launch;
 	char why[400] = "";
 
-	agent->jobs--;
+	loop.jobs--;
 	if (flush->rc == 0) {
 		tpck_log_info("step %" PRIu64 " of %u ranks is durable: %.1f MiB, %.1f of it new", flush->step, launch->world,
 			      (double)tpck_manifest_bytes(flush->published) / (1 << 20),
@@ -151,6 +151,6 @@ void flush_join(struct agent *agent, struct launch *launch, uint64_t step, uint6
 	flush->job.run = join_run;
 	flush->job.done = join_done;
 	flush->began_ns = began_ns;
-	agent->jobs++;
-	worker_give(&agent->flusher, &flush->job);
+	loop.jobs++;
+	flush_give(&flush->job);
 }

@@ -15,6 +15,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "agent/loop/trouble.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/log.h"
 #include "runtime/store/history.h"
@@ -149,14 +150,15 @@ static void history_done(struct agent *agent, struct job *base)
 	struct history_job *job = (struct history_job *)base;
 	struct keeper *keeper = &keepers[job->tier];
 
-	agent->jobs--;
+	(void)agent;
+	loop.jobs--;
 	keeper->busy = false;
 	if (job->rc) {
 		/* A store that does not work is said by what needs it. */
 		tpck_log_debug("the history waits: %s", job->error.text);
 		wait_for_tier(&keeper->waiting, job->lines.text, job->lines.size, true);
 		keeper->merged = keeper->merged && !job->merge;
-		keeper->backoff_sec = agent_backoff(keeper->backoff_sec);
+		keeper->backoff_sec = trouble_backoff(keeper->backoff_sec);
 		keeper->retry_ns = tpck_clock_monotonic_ns() + (uint64_t)(keeper->backoff_sec * 1e9);
 	} else {
 		keeper->backoff_sec = 0;
@@ -190,7 +192,7 @@ static void count_done(struct agent *agent, struct job *base)
 {
 	struct count_job *job = (struct count_job *)base;
 
-	agent->jobs--;
+	loop.jobs--;
 	counting = false;
 	for (size_t i = 0; !job->rc && i < agent->tiers.count; i++) {
 		struct tpck_interval_history *known = i ? &agent->slower[i].history : &agent->history;
@@ -212,11 +214,11 @@ static void consider_counting(struct agent *agent)
 	job->job.run = count_run;
 	job->job.done = count_done;
 	job->agent = agent;
-	agent->jobs++;
+	loop.jobs++;
 	worker_give(&keepers[0].worker, &job->job);
 }
 
-void history_consider(struct agent *agent)
+static void consider(struct agent *agent)
 {
 	uint64_t now = tpck_clock_monotonic_ns();
 
@@ -235,12 +237,12 @@ void history_consider(struct agent *agent)
 		job->lines = keeper->waiting;
 		keeper->waiting = (struct lines){0};
 		keeper->merged = keeper->busy = true;
-		agent->jobs++;
+		loop.jobs++;
 		worker_give(&keeper->worker, &job->job);
 	}
 }
 
-uint64_t history_deadline(const struct agent *agent)
+static uint64_t deadline(const struct agent *agent)
 {
 	uint64_t soonest = UINT64_MAX;
 
@@ -250,19 +252,21 @@ uint64_t history_deadline(const struct agent *agent)
 	return soonest;
 }
 
-int history_start(struct agent *agent)
+static int begin(struct agent *agent, struct tpck_error *err)
 {
 	int rc = 0;
 
+	(void)err;
 	if (gethostname(host, sizeof host - 1))
 		snprintf(host, sizeof host, "?");
 	snprintf(whose, sizeof whose, "%s.%d.%" PRIx64, host, (int)getpid(), tpck_clock_realtime_ns());
 	for (size_t i = 0; i < agent->tiers.count && !rc; i++)
-		rc = worker_start(&keepers[i].worker, &agent->outbox);
+		rc = worker_start(&keepers[i].worker);
 	return rc;
 }
 
-void history_stop(struct agent *agent)
+/* Takes along what no tier has yet, as far as it can be written now. */
+static void stop(struct agent *agent)
 {
 	for (size_t i = 0; i < agent->tiers.count; i++) {
 		struct keeper *keeper = &keepers[i];
@@ -273,6 +277,8 @@ void history_stop(struct agent *agent)
 			history_run(&last.job);
 	}
 }
+
+const struct loop_part history_loop = {.begin = begin, .consider = consider, .deadline = deadline, .stop = stop};
 
 /* ---- QUERY ---------------------------------------------------------------------------------- */
 

@@ -6,11 +6,7 @@
 
 #include "tools/agent/agent.h"
 
-int history_start(struct agent *agent);
-/* Takes along what no tier has yet, as far as it can be written now. */
-void history_stop(struct agent *agent);
-void history_consider(struct agent *agent);
-uint64_t history_deadline(const struct agent *agent);
+extern const struct loop_part history_loop;
 
 /* The session is an earlier agent's. */
 void history_taken_over(struct agent *agent, const struct live *live);

@@ -59,7 +59,7 @@ struct live *live_new(struct agent *agent, struct tpck_session *session, pid_t p
 	live->begun_ns = tpck_clock_monotonic_ns();
 	/* A pidfd tells of the death even while a forked child still holds the socket. */
 	live->pid_watch = (struct watch){pid > 0 ? (int)syscall(SYS_pidfd_open, pid, 0) : -1, pid_ready};
-	if (live->pid_watch.fd >= 0 && agent_watch(agent, &live->pid_watch)) {
+	if (live->pid_watch.fd >= 0 && loop_watch(&live->pid_watch)) {
 		close(live->pid_watch.fd);
 		live->pid_watch.fd = -1;
 	}
@@ -85,6 +85,25 @@ void live_poll(struct agent *agent)
 			live_died(agent, live);
 	}
 }
+
+/* ---- the checker's thread ------------------------------------------------------------------ */
+
+static struct worker checker;
+
+static int begin(struct agent *agent, struct tpck_error *err)
+{
+	(void)agent;
+	(void)err;
+	return worker_start(&checker);
+}
+
+static void stop(struct agent *agent)
+{
+	(void)agent;
+	worker_stop(&checker);
+}
+
+const struct loop_part live_loop = {.begin = begin, .stop = stop};
 
 /* ---- images ------------------------------------------------------------------------------- */
 
@@ -167,13 +186,13 @@ static void check_done(struct agent *agent, struct job *job)
 
 	live->images[check->image].checking = false;
 	live->jobs--;
-	agent->jobs--;
+	loop.jobs--;
 	/* The library may have taken the image back for a newer snapshot meanwhile: what was seen of it says
 	 * nothing then, and if it is held again it is looked at again. */
 	if (state_of(live, check->image) != TPCK_IMAGE_HELD)
 		;
 	else if (live->images[check->image].map.header->step != check->step)
-		live_held(agent, live, check->image);
+		live_held(live, check->image);
 	else if (check->rc)
 		give_up(agent, live, check->image, check->error.text);
 	else if (live->launch) {
@@ -186,7 +205,7 @@ static void check_done(struct agent *agent, struct job *job)
 		live_settle(agent, live);
 }
 
-void live_held(struct agent *agent, struct live *live, unsigned i)
+void live_held(struct live *live, unsigned i)
 {
 	struct check_job *check;
 
@@ -205,8 +224,8 @@ void live_held(struct agent *agent, struct live *live, unsigned i)
 	check->step = live->images[i].map.header->step;
 	live->images[i].checking = true;
 	live->jobs++;
-	agent->jobs++;
-	worker_give(&agent->checker, &check->job);
+	loop.jobs++;
+	worker_give(&checker, &check->job);
 }
 
 static void keep_outgrown(struct live *live, const struct tpck_image *map)
@@ -270,7 +289,7 @@ void live_sweep(struct agent *agent)
 		if (live->client)
 			live->client->live = NULL;
 		if (live->pid_watch.fd >= 0) {
-			agent_unwatch(agent, &live->pid_watch);
+			loop_unwatch(&live->pid_watch);
 			close(live->pid_watch.fd);
 		}
 		for (unsigned i = 0; i < live->image_count; i++)
@@ -278,7 +297,7 @@ void live_sweep(struct agent *agent)
 		for (size_t i = 0; i < live->outgrown_count; i++)
 			tpck_image_close(&live->outgrown[i]);
 		free(live->outgrown);
-		prepare_remove(agent, live->session->path);
+		prepare_remove(live->session->path);
 		tpck_session_close(live->session);
 		free(live);
 	}

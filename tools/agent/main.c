@@ -19,14 +19,20 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "agent/loop/trouble.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/door.h"
 #include "runtime/base/log.h"
 #include "runtime/base/tier_settings.h"
 #include "runtime/store/file.h"
+#include "tools/agent/accord/accord.h"
 #include "tools/agent/agent.h"
+#include "tools/agent/hello/hello.h"
 #include "tools/agent/history.h"
+#include "tools/agent/leaving.h"
 #include "tools/agent/peers/peers.h"
+#include "tools/agent/salvage/salvage.h"
+#include "tools/agent/stash.h"
 #include "tools/agent/watermark.h"
 
 extern char **environ;
@@ -38,6 +44,30 @@ extern char **environ;
 enum { LOG_KEEP = 256 << 10, FINISH_US = 30000000, GATHER_US = 2000000 };
 
 static struct agent agent;
+
+/* All that the loop turns (loop.h). What a part needs to begin stands below it; a part that is considered, or stopped, later than another stands below that. */
+static const struct loop_part *const parts[] = {
+	&clients_loop,
+	&peers_loop,
+	&adoption_loop,
+	&hello_loop,
+	&clerk_loop,
+	&accord_loop,
+	&salvage_loop,
+	&live_loop,
+	&flush_loop,
+	&stash_loop,
+	&copies_loop,
+	&watermark_loop,
+	&history_loop,
+	&peers_state_loop,
+	&stall_loop,
+	&prepare_loop,
+	&endings_loop,
+	&files_loop,
+	&leaving_loop,
+};
+
 static int report_fd = -1; /* the starter waits here for "" (ready) or a line */
 
 static void usage(FILE *to)
@@ -333,18 +363,8 @@ static void clear_ended(void)
 
 static void leave(void)
 {
-	close(agent.listener.fd);
-	unlink(agent.socket_path);
-	peers_stop(&agent);
-	worker_stop(&agent.clerk);
-	worker_stop(&agent.checker);
-	worker_stop(&agent.flusher);
-	worker_stop(&agent.stasher);
-	copies_stop(&agent);
-	watermark_stop();
-	history_stop(&agent);
-	worker_stop(&agent.prefaulter);
-	if (!files_stop() || agent.stopping)
+	loop_stop();
+	if (files_left() || agent.stopping)
 		return;
 	keep_log();
 	remove_memory();
@@ -434,7 +454,7 @@ static int set_up(const char *job, struct tpck_error *err)
 		rc = tpck_tiers_open(&agent.tiers, &agent.settings, job, TPCK_WRITER_AUTO, err);
 	for (size_t i = 0; i < agent.tiers.count; i++)
 		agent.tiers.tier[i]->own_only = true;
-	agent.tiers.complain = agent_complain;
+	agent.tiers.complain = trouble_complain;
 	agent.tier = agent.tiers.tier[0];
 	return rc;
 }
@@ -511,7 +531,7 @@ int main(int argc, char **argv)
 		if (!foreground && chdir("/"))
 			tpck_log_warn("cannot change to /: %m");
 		clear_ended();
-		rc = agent_begin(&agent, &err);
+		rc = loop_begin(&agent, parts, sizeof parts / sizeof *parts, &err);
 	}
 	if (rc) {
 		report(err.text);
@@ -521,7 +541,7 @@ int main(int argc, char **argv)
 	}
 	peers_meet();
 	report(foreground ? "" : "ok");
-	agent_loop(&agent);
+	loop_run();
 	if (agent.gathering && !pthread_create(&thread, NULL, end_gathering, NULL))
 		pthread_detach(thread);
 	leave();

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "agent/loop/trouble.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/log.h"
 #include "runtime/store/quarantine.h"
@@ -105,7 +106,7 @@ static void say_unreadable(void *context, const struct tpck_point *point, const 
 	if (err->code == EBADMSG)
 		tpck_quarantine(tier, point, err->text, NULL);
 	else
-		agent_complain(err);
+		trouble_complain(err);
 }
 
 static bool resumable(const struct choice *choice, const struct offer_request *request)
@@ -361,7 +362,7 @@ void offer_choose(struct agent *agent, bool store, const struct offer_request *r
 
 		store_enter(t);
 		if (tpck_catalog_load(&catalogs[t], agent->tiers.tier[t], NULL, say_unreadable, agent->tiers.tier[t], &err))
-			agent_complain(&err);
+			trouble_complain(&err);
 	}
 	for (size_t r = 0; r < count; r++) {
 		gather_all(agent, &requests[r], catalogs, &choices[r]);

@@ -158,7 +158,7 @@ void live_died(struct agent *agent, struct live *live)
 		live->status = (int32_t)(said - 1);
 	}
 	if (live->pid_watch.fd >= 0) {
-		agent_unwatch(agent, &live->pid_watch);
+		loop_unwatch(&live->pid_watch);
 		close(live->pid_watch.fd);
 		live->pid_watch.fd = -1;
 	}
@@ -170,7 +170,7 @@ void live_died(struct agent *agent, struct live *live)
 		uint32_t filling = TPCK_IMAGE_FILLING;
 
 		atomic_compare_exchange_strong(&live->images[i].map.header->state, &filling, TPCK_IMAGE_ABANDONED);
-		live_held(agent, live, i);
+		live_held(live, i);
 	}
 	live_settle(agent, live);
 }
@@ -223,7 +223,7 @@ static void remove_discarded(struct agent *agent, const char *name)
 	char path[TPCK_PATH_MAX];
 
 	if (tpck_path_join(path, sizeof path, agent->folder, name) == 0)
-		prepare_remove(agent, path);
+		prepare_remove(path);
 }
 
 static void discard(struct agent *agent, const char *name)
@@ -301,7 +301,7 @@ static void adopt(struct agent *agent, const char *name)
 		history_taken_over(agent, live);
 }
 
-void live_adopt_all(struct agent *agent)
+static void adopt_all(struct agent *agent)
 {
 	struct tpck_session_name name;
 	struct dirent *entry;
@@ -321,6 +321,17 @@ void live_adopt_all(struct agent *agent)
 		if (live->pid <= 0)
 			live_died(agent, live);
 		for (unsigned i = 0; live->life == LIFE_RUNNING && i < live->image_count; i++)
-			live_held(agent, live, i);
+			live_held(live, i);
 	}
 }
+
+/* All that it may have to do with has begun. */
+static int begin(struct agent *agent, struct tpck_error *err)
+{
+	(void)err;
+	adopt_all(agent);
+	agent->served = agent->lives != NULL || files_owed();
+	return 0;
+}
+
+const struct loop_part adoption_loop = {.begin = begin};

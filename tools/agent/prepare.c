@@ -21,6 +21,8 @@
 /* Of images so large one is made first. */
 #define ONE_FIRST (64ull << 20)
 
+static struct worker prefaulter;
+
 /* ---- limits ------------------------------------------------------------------------------- */
 
 /* What the memory control groups above us, and the machine, still allow, but for what is left to others in them. */
@@ -177,7 +179,7 @@ static void prepare_done(struct agent *agent, struct job *job)
 
 	live->preparing = false;
 	live->jobs--;
-	agent->jobs--;
+	loop.jobs--;
 	live_open_images(agent, live);
 	if (prepare->count) {
 		live->session->control->images = live->image_count;
@@ -232,7 +234,7 @@ static bool make_room(struct agent *agent)
 	return any;
 }
 
-static void start(struct agent *agent, struct live *live, struct prepare_job *prepare)
+static void start(struct live *live, struct prepare_job *prepare)
 {
 	prepare->job.run = prepare_run;
 	prepare->job.done = prepare_done;
@@ -247,8 +249,8 @@ static void start(struct agent *agent, struct live *live, struct prepare_job *pr
 	snprintf(prepare->folder, sizeof prepare->folder, "%s", live->session->path);
 	live->preparing = true;
 	live->jobs++;
-	agent->jobs++;
-	worker_give(&agent->prefaulter, &prepare->job);
+	loop.jobs++;
+	worker_give(&prefaulter, &prepare->job);
 }
 
 void prepare_begin(struct agent *agent, struct live *live, const struct tpck_prepare *wanted)
@@ -282,7 +284,7 @@ void prepare_begin(struct agent *agent, struct live *live, const struct tpck_pre
 		answer(live, 0, 0, prepare->reason);
 		free(prepare);
 	} else {
-		start(agent, live, prepare);
+		start(live, prepare);
 	}
 }
 
@@ -318,12 +320,12 @@ static void remove_run(struct job *job)
 
 static void remove_done(struct agent *agent, struct job *job)
 {
-	agent->jobs--;
+	loop.jobs--;
 	free(job);
 	prepare_again(agent);
 }
 
-void prepare_remove(struct agent *agent, const char *session_path)
+void prepare_remove(const char *session_path)
 {
 	struct remove_job *remove = calloc(1, sizeof *remove);
 
@@ -332,6 +334,23 @@ void prepare_remove(struct agent *agent, const char *session_path)
 	remove->job.run = remove_run;
 	remove->job.done = remove_done;
 	snprintf(remove->path, sizeof remove->path, "%s", session_path);
-	agent->jobs++;
-	worker_give(&agent->prefaulter, &remove->job);
+	loop.jobs++;
+	worker_give(&prefaulter, &remove->job);
 }
+
+/* ------------------------------------------------------------------------------------------- */
+
+static int begin(struct agent *agent, struct tpck_error *err)
+{
+	(void)agent;
+	(void)err;
+	return worker_start(&prefaulter);
+}
+
+static void stop(struct agent *agent)
+{
+	(void)agent;
+	worker_stop(&prefaulter);
+}
+
+const struct loop_part prepare_loop = {.begin = begin, .stop = stop};

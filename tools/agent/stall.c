@@ -175,7 +175,7 @@ static uint64_t stalled_at(const struct agent *agent, const struct launch *launc
 	return any ? *newest_ns + limit : UINT64_MAX;
 }
 
-void stall_consider(struct agent *agent)
+static void consider(struct agent *agent)
 {
 	uint64_t now = tpck_clock_monotonic_ns(), newest_ns;
 
@@ -200,7 +200,7 @@ void stall_consider(struct agent *agent)
 	}
 }
 
-uint64_t stall_deadline(const struct agent *agent)
+static uint64_t deadline(const struct agent *agent)
 {
 	uint64_t soonest = UINT64_MAX, now = tpck_clock_monotonic_ns(), newest_ns;
 
@@ -213,3 +213,5 @@ uint64_t stall_deadline(const struct agent *agent)
 	}
 	return soonest;
 }
+
+const struct loop_part stall_loop = {.consider = consider, .deadline = deadline};

@@ -324,6 +324,7 @@ struct stash_job {
 	struct tpck_program *program;
 };
 
+static struct worker stasher;
 static bool moving_now;
 static uint64_t look_ns;
 
@@ -336,7 +337,8 @@ static void stash_run(struct job *job)
 
 static void stash_done(struct agent *agent, struct job *job)
 {
-	agent->jobs--;
+	(void)agent;
+	loop.jobs--;
 	moving_now = false;
 	look_ns = tpck_clock_monotonic_ns() + BUSY_NS;
 	free(job);
@@ -369,7 +371,7 @@ static bool any_stashes(const struct agent *agent)
 	return agent->lives && access(path, F_OK) == 0;
 }
 
-void stash_consider(struct agent *agent)
+static void consider(struct agent *agent)
 {
 	uint64_t now = tpck_clock_monotonic_ns();
 	char memory[TPCK_PATH_MAX], store[TPCK_PATH_MAX];
@@ -389,12 +391,27 @@ void stash_consider(struct agent *agent)
 			return;
 		*stash = (struct stash_job){{stash_run, stash_done, NULL}, agent, live->program};
 		moving_now = true;
-		agent->jobs++;
-		worker_give(&agent->stasher, &stash->job);
+		loop.jobs++;
+		worker_give(&stasher, &stash->job);
 	}
 }
 
-uint64_t stash_deadline(const struct agent *agent)
+static uint64_t deadline(const struct agent *agent)
 {
 	return any_stashes(agent) ? look_ns : UINT64_MAX;
 }
+
+static int begin(struct agent *agent, struct tpck_error *err)
+{
+	(void)agent;
+	(void)err;
+	return worker_start(&stasher);
+}
+
+static void stop(struct agent *agent)
+{
+	(void)agent;
+	worker_stop(&stasher);
+}
+
+const struct loop_part stash_loop = {.begin = begin, .consider = consider, .deadline = deadline, .stop = stop};

@@ -13,7 +13,6 @@ void stash_remove(struct agent *agent, const struct tpck_program *program);
 
 /* The event loop's: what is full goes to the store soon, by a thread of its own: a large checkpoint that the flusher is at takes longer than memory has
  * room for what is read back meanwhile. */
-void stash_consider(struct agent *agent);
-uint64_t stash_deadline(const struct agent *agent);
+extern const struct loop_part stash_loop;
 
 #endif

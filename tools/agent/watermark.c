@@ -179,8 +179,9 @@ void watermark_status(const struct agent *agent, const struct launch *launch, js
 	json_object_object_add(row, "in_tiers", tiers);
 }
 
-void watermark_stop(void)
+static void stop(struct agent *agent)
 {
+	(void)agent;
 	while (put_off) {
 		struct put_off *drop = put_off;
 
@@ -189,3 +190,5 @@ void watermark_stop(void)
 		free(drop);
 	}
 }
+
+const struct loop_part watermark_loop = {.stop = stop};

@@ -25,7 +25,7 @@ uint64_t watermark_patience_ns(const struct agent *agent, const struct launch *l
 void watermark_let_go(struct agent *agent, const struct live *live);
 /* Of a session, for show. */
 void watermark_status(const struct agent *agent, const struct launch *launch, json_object *row);
-/* At the agent's end: what is put off is left to the others. */
-void watermark_stop(void);
+/* At the agent's end what is put off is left to the others. */
+extern const struct loop_part watermark_loop;
 
 #endif

@@ -509,7 +509,7 @@ static void say_what_lacks(const struct launch *launch)
 	announce(launch, NULL);
 }
 
-void accord_consider(struct agent *agent)
+static void consider(struct agent *agent)
 {
 	accord_answer_all(agent);
 	for (struct launch *launch = agent->launches; launch; launch = launch->next) {
@@ -540,7 +540,7 @@ void accord_consider(struct agent *agent)
 	}
 }
 
-uint64_t accord_deadline(const struct agent *agent)
+static uint64_t deadline(const struct agent *agent)
 {
 	uint64_t soonest = accord_answer_deadline(), now = tpck_clock_monotonic_ns();
 
@@ -557,3 +557,5 @@ uint64_t accord_deadline(const struct agent *agent)
 	}
 	return soonest;
 }
+
+const struct loop_part accord_loop = {.consider = consider, .deadline = deadline};

@@ -28,8 +28,7 @@ void accord_staged(struct agent *agent, struct launch *launch, enum accord_stage
 /* Ranks of it were welcomed. */
 void accord_welcomed(struct agent *agent, struct launch *launch);
 /* What may have waited for anything. */
-void accord_consider(struct agent *agent);
-uint64_t accord_deadline(const struct agent *agent);
+extern const struct loop_part accord_loop;
 
 /* An image of one of its ranks turned out good. */
 void accord_held(struct agent *agent, struct live *live);

@@ -68,7 +68,7 @@ static void survey_done(struct agent *agent, struct job *job)
 	struct launch *launch = survey->launch;
 	struct accord *accord = launch->accord;
 
-	agent->jobs--;
+	loop.jobs--;
 	if (!launch->generation)
 		launch->generation = survey->generation;
 	if (survey->asked_times == accord->asked_times) {
@@ -113,6 +113,6 @@ void accord_begin_survey(struct agent *agent, struct launch *launch)
 	accord->phase = ACCORD_CHOOSING;
 	/* The launch stays until this is through. */
 	launch->hellos++;
-	agent->jobs++;
-	worker_give(&agent->clerk, &survey->job);
+	loop.jobs++;
+	clerk_give(&survey->job);
 }

@@ -12,6 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "agent/loop/trouble.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/log.h"
 #include "runtime/view/view.h"
@@ -377,7 +378,7 @@ static void failed(struct lane *lane, int rc, const struct tpck_error *err)
 		tpck_log_warn("%s/%s is not at its path yet: %s", chosen->folder.path, chosen->name, err->text);
 	}
 	if (tpck_view_lock(files.view)) {
-		disk->backoff_sec = agent_backoff(disk->backoff_sec);
+		disk->backoff_sec = trouble_backoff(disk->backoff_sec);
 		disk->retry_ns = tpck_clock_monotonic_ns() + (uint64_t)(disk->backoff_sec * 1e9);
 		entry = tpck_view_by_serial(files.view, chosen->index, chosen->serial);
 		if (entry)
@@ -657,16 +658,21 @@ bool files_failing(void)
 	return files.failing;
 }
 
-bool files_stop(void)
+bool files_left(void)
 {
-	bool none = true;
+	return files.left;
+}
 
+static void stop(struct agent *agent)
+{
+	(void)agent;
 	if (!files.running)
-		return true;
+		return;
+	files.left = false;
 	/* Whoever takes a file behind this looks for another table. */
 	if (tpck_view_lock(files.view)) {
-		none = !files.view->used;
-		if (none)
+		files.left = files.view->used;
+		if (!files.left)
 			atomic_store(&files.view->ended, 1);
 		tpck_view_unlock(files.view);
 	}
@@ -681,5 +687,13 @@ bool files_stop(void)
 	files_sync_end();
 	atomic_store(&files.view->agent, 0);
 	files.running = false;
-	return none;
 }
+
+static int begin(struct agent *agent, struct tpck_error *err)
+{
+	(void)err;
+	files_begin(agent);
+	return 0;
+}
+
+const struct loop_part files_loop = {.begin = begin, .stop = stop};

@@ -105,6 +105,7 @@ struct files {
 	struct agent *agent;
 	struct tpck_view *view;
 	bool running;
+	bool left;             /* behind the end: something is still owed */
 	_Atomic bool stop, failing;
 	_Atomic uint32_t seen; /* the news that were looked at */
 	struct lane lane[FILES_LANES];

@@ -95,7 +95,7 @@ void hello_done(struct agent *agent, struct job *job)
 {
 	struct hello_job *h = (struct hello_job *)job;
 
-	agent->jobs--;
+	loop.jobs--;
 	if (h->in_parts) {
 		begin_accord(agent, h);
 		return;
@@ -241,8 +241,8 @@ static void job_give(struct hello_job *h)
 		hello_job_free(h);
 		return;
 	}
-	h->agent->jobs++;
-	worker_give(&h->agent->clerk, &h->job);
+	loop.jobs++;
+	clerk_give(&h->job);
 }
 
 /* The ranks of a launch whose HELLOs wait for one another. */
@@ -350,7 +350,7 @@ void hello_begin(struct agent *agent, struct client *client, const struct tpck_h
 	job_give(h);
 }
 
-void hello_consider(struct agent *agent)
+static void consider(struct agent *agent)
 {
 	struct client *next;
 
@@ -364,6 +364,18 @@ void hello_consider(struct agent *agent)
 		if (launch->world > 1 && !launch->apart)
 			gather_ranks(agent, launch);
 }
+
+static uint64_t deadline(const struct agent *agent)
+{
+	uint64_t soonest = UINT64_MAX;
+
+	for (const struct client *client = agent->clients; client; client = client->next)
+		if (client->deferred && client->deferred_until_ns < soonest)
+			soonest = client->deferred_until_ns;
+	return soonest;
+}
+
+const struct loop_part hello_loop = {.consider = consider, .deadline = deadline};
 
 /* ------------------------------------------------------------------------------------------- */
 
@@ -384,7 +396,7 @@ void hello_adopt(struct agent *agent, struct client *client, const struct tpck_h
 		snprintf(w.session, sizeof w.session, "%s", live->session->path);
 		client_send(client, TPCK_MSG_WELCOME, &w, sizeof w);
 		for (unsigned i = 0; i < live->image_count; i++)
-			live_held(agent, live, i);
+			live_held(live, i);
 		launch_injected(agent, live->launch);
 		return;
 	}

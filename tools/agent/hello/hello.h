@@ -8,6 +8,9 @@
 
 struct hello_job;
 
+/* Those that were deferred. */
+extern const struct loop_part hello_loop;
+
 /* Makes all ranks that wait ready to go on from a point, as `generation`; accord_staged() says how that went. It may be called
  * again with another point, or as another generation. The sources are copied. */
 void hello_try(struct agent *agent, struct launch *launch, const struct tpck_point *point, const struct tpck_accord_source *sources,

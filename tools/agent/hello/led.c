@@ -59,7 +59,7 @@ static void try_done(struct agent *agent, struct job *job)
 	bool done = h->failed == h->count;
 	size_t i = done ? 0 : h->failed;
 
-	agent->jobs--;
+	loop.jobs--;
 	accord_staged(agent, h->launch, done ? ACCORD_STAGED_ALL : h->gone ? ACCORD_STAGED_GONE : ACCORD_STAGED_BAD, h->part[i].hello.rank,
 		      h->part[i].rc ? h->part[i].error.text : h->offer[i].notice);
 }
@@ -82,8 +82,8 @@ void hello_try(struct agent *agent, struct launch *launch, const struct tpck_poi
 		memcpy(h->sources, sources, count * sizeof *sources);
 	h->job.run = hello_run_try;
 	h->job.done = try_done;
-	agent->jobs++;
-	worker_give(&agent->clerk, &h->job);
+	loop.jobs++;
+	clerk_give(&h->job);
 }
 
 void hello_go(struct agent *agent, struct launch *launch, bool staged, uint64_t ports, const char *notice)
@@ -102,8 +102,8 @@ void hello_go(struct agent *agent, struct launch *launch, bool staged, uint64_t 
 		hello_settle(h);
 	h->job.run = hello_run_go;
 	h->job.done = hello_done;
-	agent->jobs++;
-	worker_give(&agent->clerk, &h->job);
+	loop.jobs++;
+	clerk_give(&h->job);
 }
 
 void hello_each_staged(struct agent *agent, struct launch *launch,

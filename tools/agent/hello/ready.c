@@ -12,6 +12,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "agent/loop/trouble.h"
 #include "runtime/base/log.h"
 #include "runtime/store/file.h"
 #include "runtime/store/stage.h"
@@ -108,7 +109,7 @@ static void mark_program(struct hello_job *h, size_t i, int store_rc, struct tpc
 		store_rc = store_rc ? store_rc : -store->code;
 	if (!store_rc)
 		return;
-	agent_complain(store);
+	trouble_complain(store);
 	snprintf(text, sizeof text, "snapshots stay in memory only: %.300s", store->text);
 	add_notice(&h->offer[i], text);
 }

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "agent/loop/trouble.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/log.h"
 #include "tools/agent/peers/private.h"
@@ -400,7 +401,7 @@ static int make_whole(const struct copy *copy, unsigned slot)
 	if (!rc)
 		rc = tpck_replica_fill(copy->replica, slot, &err);
 	if (rc)
-		agent_complain(&err);
+		trouble_complain(&err);
 	return rc;
 }
 

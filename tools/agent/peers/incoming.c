@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "agent/loop/trouble.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/log.h"
 #include "tools/agent/peers/private.h"
@@ -147,7 +148,7 @@ static void incoming_whole(struct incoming *in)
 	if (copy_is_detached(in->copy))
 		tpck_error_set(&err, 0, "it is not needed any more");
 	if (err.text[0] || tpck_replica_finish(replica, &err)) {
-		agent_complain(&err);
+		trouble_complain(&err);
 		in->placed = 0;
 		in->failed = true;
 		if (peer)
@@ -204,7 +205,8 @@ static void receive_done(struct agent *agent, struct job *base)
 {
 	struct receive_job *job = (struct receive_job *)base;
 
-	agent->jobs--;
+	(void)agent;
+	loop.jobs--;
 	job->errand.run = begun_run;
 	peers_errand(&job->errand);
 }
@@ -218,7 +220,8 @@ static void accept_done(struct agent *agent, struct job *base)
 {
 	struct accept_errand *accept = (struct accept_errand *)base;
 
-	agent->jobs++;
+	(void)agent;
+	loop.jobs++;
 	worker_give(&peers.courier, &accept->receive->job);
 	free(accept);
 }
@@ -248,7 +251,7 @@ void incoming_offer(struct peer *peer, const struct tpck_peer_message *head, con
 	snprintf(job->owner, sizeof job->owner, "%s", peer->other.host);
 	accept->receive = job;
 	accept->job.done = accept_done;
-	outbox_post(&peers.agent->outbox, &accept->job);
+	outbox_post(&accept->job);
 }
 
 static struct incoming *incoming_of(uint64_t serial, uint64_t transfer)

@@ -11,6 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "agent/loop/trouble.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/log.h"
 #include "runtime/peer/rendezvous.h"
@@ -281,7 +282,7 @@ static void refuse(struct peer *peer, const char *why)
 	tpck_error_set(&err, 0, "no copies from or to an agent of another node (%.100s): %s",
 		       host[0] ? host : peer->address[0] ? peer->address : "which connected here", why);
 	if (may_say(peer, tpck_clock_monotonic_ns()))
-		agent_complain(&err);
+		trouble_complain(&err);
 	/* The text is to arrive: it is closed a moment later, or by the other side. */
 	peer->state = PEER_REFUSED;
 	(void)peer_send_text(peer, TPCK_PEER_REFUSE, NULL, why, strlen(why) + 1);
@@ -446,7 +447,7 @@ static bool get_to_know(struct peer *peer, const struct tpck_peer_message *head,
 		tpck_error_set(&err, 0, "an agent of another node (%.60s) takes no copies from here: %s",
 			       peer->address[0] ? peer->address : "which connected here", text);
 		if (may_say(peer, tpck_clock_monotonic_ns()))
-			agent_complain(&err);
+			trouble_complain(&err);
 	}
 	return false;
 }

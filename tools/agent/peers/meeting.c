@@ -119,7 +119,7 @@ void meeting_consider(struct agent *agent)
 	}
 }
 
-uint64_t peers_meets_deadline(const struct agent *agent)
+uint64_t meeting_deadline(const struct agent *agent)
 {
 	for (const struct client *client = agent->clients; client; client = client->next)
 		if (client->meets_until_ns)

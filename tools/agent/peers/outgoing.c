@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "agent/loop/trouble.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/digest.h"
 #include "runtime/base/log.h"
@@ -75,7 +76,7 @@ static void outgoing_free(struct outgoing *out)
 			break;
 		}
 	if (--out->parcel->pending == 0)
-		outbox_post(&out->parcel->agent->outbox, &out->parcel->job);
+		outbox_post(&out->parcel->job);
 	fragment_unuse(out->fragment);
 	free(out->want);
 	free(out);
@@ -165,7 +166,7 @@ static int read_fragment(struct outgoing *out, const struct tpck_peer_want *want
 	read->users = 1;
 	rc = tpck_replica_fragment(parcel->copy->replica, parcel->slot, want, read->bytes, read->digest, &err);
 	if (rc) {
-		agent_complain(&err);
+		trouble_complain(&err);
 		free(read);
 		return rc;
 	}
@@ -393,7 +394,7 @@ static void send_run(struct errand *errand)
 			outgoing_end(out, false);
 	}
 	if (--parcel->pending == 0)
-		outbox_post(&parcel->agent->outbox, &parcel->job);
+		outbox_post(&parcel->job);
 }
 
 void outgoing_send(struct parcel *parcel)
@@ -401,7 +402,7 @@ void outgoing_send(struct parcel *parcel)
 	struct send_errand *errand = calloc(1, sizeof *errand);
 
 	if (!errand) {
-		outbox_post(&parcel->agent->outbox, &parcel->job);
+		outbox_post(&parcel->job);
 		return;
 	}
 	errand->errand.run = send_run;
@@ -504,7 +505,7 @@ bool outgoing_fail(const struct peer *peer, uint64_t transfer, const char *why)
 	if (!out)
 		return false;
 	tpck_error_set(&err, 0, "%.60s takes no copy: %.200s", peer->other.host, why);
-	agent_complain(&err);
+	trouble_complain(&err);
 	outgoing_end(out, false);
 	return true;
 }

@@ -11,6 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "agent/loop/trouble.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/digest.h"
 #include "runtime/base/log.h"
@@ -195,7 +196,7 @@ void owed_message(struct peer *peer, const struct tpck_peer_message *head, char 
 			if (!target->full_ns) {
 				tpck_error_set(&err, 0, "%.60s keeps no files of this node for now, fsync does not wait for it: %.*s", peer->other.host,
 					       count < 200 ? (int)count : 200, count ? bytes : "");
-				agent_complain(&err);
+				trouble_complain(&err);
 			}
 		}
 		pthread_cond_broadcast(&owed.changed);
@@ -352,7 +353,7 @@ static bool mark(uint32_t table, const char *folder)
 		folders = NULL;
 		good = true;
 	} else if (err.text[0]) {
-		agent_complain(&err);
+		trouble_complain(&err);
 	}
 	free(folders);
 	free(text);
@@ -578,7 +579,7 @@ static void say_fewer(unsigned have, size_t nodes)
 
 	tpck_error_set(&err, 0, "TRANSPCKPT_PEERS is %llu, but agents of %zu other nodes are there: files that are owed have %u copies",
 		       (unsigned long long)peers.agent->settings.peers.count, nodes, have);
-	agent_complain(&err);
+	trouble_complain(&err);
 }
 
 /* False: there is nothing more to do for now. */

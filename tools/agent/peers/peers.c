@@ -193,7 +193,7 @@ static int begin(struct agent *agent, struct tpck_error *err)
 	if (!agent->settings.nodes[0] && !peers.ops->each)
 		rc = tpck_rendezvous_write(peers.folder, peers.node, addresses, err);
 	if (!rc)
-		rc = worker_start(&peers.courier, &agent->outbox);
+		rc = worker_start(&peers.courier);
 	if (!rc)
 		rc = start_thread();
 	if (rc)
@@ -201,7 +201,9 @@ static int begin(struct agent *agent, struct tpck_error *err)
 	return rc;
 }
 
-int peers_start(struct agent *agent, struct tpck_error *err)
+/* Copies that are in the memory tier are found; what does not work is one line, and an error only where mpirun has started the agents: the others would wait
+ * for this one. */
+static int begin_peers(struct agent *agent, struct tpck_error *err)
 {
 	int rc;
 
@@ -255,7 +257,7 @@ void peers_meet(void)
 		usleep(SAY_US);
 }
 
-void peers_stop(struct agent *agent)
+static void stop(struct agent *agent)
 {
 	uint64_t one = 1;
 
@@ -275,6 +277,8 @@ void peers_stop(struct agent *agent)
 	peers.on = false;
 }
 
+const struct loop_part peers_loop = {.begin = begin_peers, .stop = stop};
+
 /* ---- how long ----------------------------------------------------------------------------- */
 
 /* Under the lock. */
@@ -286,7 +290,7 @@ static void say_at_once(void)
 	(void)!write(peers.wake, &one, sizeof one);
 }
 
-void peers_consider(struct agent *agent)
+static void consider(struct agent *agent)
 {
 	bool working = agent->clients != NULL || agent->lives != NULL;
 
@@ -304,6 +308,8 @@ void peers_consider(struct agent *agent)
 	pthread_mutex_unlock(&peers.lock);
 	owned_consider(agent);
 }
+
+const struct loop_part peers_state_loop = {.consider = consider, .deadline = meeting_deadline};
 
 bool peers_may_leave(bool willing)
 {
@@ -331,7 +337,7 @@ void peers_finish(void)
 		peers.ops->finish();
 }
 
-uint64_t peers_leave_at(struct agent *agent)
+uint64_t peers_leave_at(const struct agent *agent)
 {
 	uint64_t until;
 

@@ -11,14 +11,12 @@
 #include "tools/agent/agent.h"
 #include "tools/agent/offer.h"
 
-/* Event loop. Copies that are in the memory tier are found; what does not work is one line, and an error only where mpirun has
- * started the agents: the others would wait for this one. */
-int peers_start(struct agent *agent, struct tpck_error *err);
+/* The network and its threads; and what these are to know of the rest of the agent, and who waits for them. */
+extern const struct loop_part peers_loop, peers_state_loop;
 /* Whether this agent is one of those that mpirun starts together; at the start, before all else. */
 bool peers_launched(const struct agent *agent, bool foreground);
 /* The last call of an agent that ends well, by the thread that started it. May wait for the others. */
 void peers_finish(void);
-void peers_stop(struct agent *agent);
 /* Where nodes are found by Slurm's list: waits, for some 1.5 s at most, until those that are there have said of what programs they
  * have something. A rank that starts here looks for that once, and no folder tells it. */
 void peers_meet(void);
@@ -26,8 +24,6 @@ void peers_meet(void);
 void peers_master(const char *host);
 /* The process waits until those of its launch's other nodes are known. */
 void peers_meet_for(struct agent *agent, struct client *client, const struct tpck_meet *meet);
-/* When somebody who waits so is to be looked after. */
-uint64_t peers_meets_deadline(const struct agent *agent);
 /* The tier that all nodes see, if there is one. */
 struct tpck_tier *peers_shared_tier(const struct agent *agent);
 /* All ranks of a launch have a new committed image. Of one with ranks on other nodes, too, peers_copy() is told. */
@@ -42,9 +38,8 @@ bool peers_copy(struct agent *agent, struct launch *launch, uint64_t step);
 void peers_settled(struct agent *agent, struct launch *launch, uint64_t step);
 /* The program with this identity ended well: up to this generation nobody comes back. */
 void peers_ended(struct agent *agent, const char *identity, uint64_t generation);
-/* Copies that nobody needs any more go; UINT64_MAX or when the agent may leave as far as others are concerned. */
-void peers_consider(struct agent *agent);
-uint64_t peers_leave_at(struct agent *agent);
+/* UINT64_MAX or when the agent may leave as far as others are concerned. */
+uint64_t peers_leave_at(const struct agent *agent);
 /* Whether it leaves now, if it would: those that mpirun has started end together, since it takes one that is gone for a failure. */
 bool peers_may_leave(bool willing);
 void peers_status(struct agent *agent, json_object *json);

@@ -205,6 +205,8 @@ void nodes_known(struct peer *peer);
 void nodes_said(const char *text, size_t count);
 /* The event loop's: ranks that wait for other nodes, and need not any more. */
 void meeting_consider(struct agent *agent);
+/* When somebody who waits so is to be looked after. */
+uint64_t meeting_deadline(const struct agent *agent);
 
 /* sending (sending.c): the event loop's */
 /* A node's agent has come: it hears of the programs that there is something of here. */

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "agent/loop/trouble.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/digest.h"
 #include "runtime/base/log.h"
@@ -167,7 +168,7 @@ static void close_pull(struct pull *p)
 
 	if (p->ready) {
 		if (!p->rc && (p->rc = tpck_replica_finish(p->copy->replica, &err))) {
-			agent_complain(&err);
+			trouble_complain(&err);
 			snprintf(p->why, sizeof p->why, "%.190s", err.text);
 		} else if (p->rc) {
 			tpck_replica_abort(p->copy->replica);

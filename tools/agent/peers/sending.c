@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "agent/loop/trouble.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/log.h"
 #include "runtime/peer/placement.h"
@@ -148,7 +149,7 @@ static void complain_of_nodes(const struct parcel *parcel, size_t nodes)
 		tpck_error_set(&err, 0, "TRANSPCKPT_PEERS is %llu, but agents of %zu other nodes are there: %u copies",
 			       (unsigned long long)copies->count, nodes, parcel->targets);
 	if (err.text[0])
-		agent_complain(&err);
+		trouble_complain(&err);
 }
 
 /* Those of the peers that are to have a copy, each node once. */
@@ -387,7 +388,7 @@ static void parcel_end(struct agent *agent, struct parcel *parcel)
 	uint64_t step = parcel->part[0].step;
 	unsigned copies = copies_of(parcel);
 
-	agent->jobs--;
+	loop.jobs--;
 	for (uint32_t i = 0; i < parcel->parts; i++) {
 		const struct live *live = parcel->part[i].live;
 
@@ -474,7 +475,7 @@ static void describe_done(struct agent *agent, struct job *job)
 	struct parcel *parcel = (struct parcel *)job;
 
 	if (parcel->rc) {
-		agent_complain(&parcel->error);
+		trouble_complain(&parcel->error);
 		parcel_end(agent, parcel);
 		return;
 	}
@@ -532,7 +533,7 @@ static struct parcel *parcel_new(struct agent *agent, struct launch *launch, uin
 	parcel->publication.parent = (struct tpck_point){control->parent_generation, control->resume_step};
 	while ((live = launch_next(launch, &at)))
 		add_part(parcel, live, step);
-	agent->jobs++;
+	loop.jobs++;
 	return parcel;
 }
 
@@ -700,7 +701,7 @@ void peers_inquire(struct peer *peer, const struct tpck_peer_message *head, cons
 	inquiry->answer = answer ? *answer : (struct tpck_peer_message){.transfer = head->transfer};
 	inquiry->get = get;
 	strcpy(inquiry->identity, identity);
-	outbox_post(&peers.agent->outbox, &inquiry->job);
+	outbox_post(&inquiry->job);
 }
 
 void peers_ended(struct agent *agent, const char *identity, uint64_t generation)

@@ -17,6 +17,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "agent/loop/trouble.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/digest.h"
 #include "runtime/base/door.h"
@@ -338,7 +339,7 @@ static bool put_all(struct taking *taking, struct tpck_error *err)
 		}
 		/* What closed behind a file that is not good any more does not come without it. */
 		if (rc == -EBADMSG) {
-			agent_complain(err);
+			trouble_complain(err);
 			tpck_log_warn("%zu files that %s owed are given up with it", taking->count - i, table->host);
 			rc = 0;
 		}
@@ -356,7 +357,7 @@ static bool put_all(struct taking *taking, struct tpck_error *err)
 	}
 	pthread_mutex_lock(&held.lock);
 	table->taking = false;
-	table->backoff_sec = rc ? agent_backoff(table->backoff_sec) : 0;
+	table->backoff_sec = rc ? trouble_backoff(table->backoff_sec) : 0;
 	table->retry_ns = tpck_clock_monotonic_ns() + (uint64_t)(table->backoff_sec * 1e9);
 	held_drop(table, done);
 	pthread_mutex_unlock(&held.lock);
@@ -383,7 +384,7 @@ static bool take_over(uint32_t number)
 		return true;
 	done = put_all(&taking, &err);
 	if (!done)
-		agent_complain(&err);
+		trouble_complain(&err);
 	free(taking.list);
 	free(taking.folders);
 	return done;
@@ -492,7 +493,7 @@ static void give_up(uint32_t table)
 		return;
 	host[strcspn(host, "\n")] = '\0';
 	tpck_error_set(&err, 0, "files that %.60s owed are not at their paths, and may be lost: no peer is there that has them", host);
-	agent_complain(&err);
+	trouble_complain(&err);
 	free(host);
 	owed_mark_path(missed, "missed", table);
 	shared_rename(path, missed);
@@ -564,7 +565,7 @@ static void answer_looks(uint64_t number)
 		return;
 	looked->job.done = looked_done;
 	looked->number = number;
-	outbox_post(&peers.agent->outbox, &looked->job);
+	outbox_post(&looked->job);
 }
 
 void peers_look(struct agent *agent, struct client *client)

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "tools/agent/accord/accord.h"
+#include "tools/agent/leaving.h"
 #include "tools/agent/peers/private.h"
 
 /* To one node, or to all. */
@@ -116,7 +117,7 @@ static void news_post(const char *node, const char *host, enum peers_news what, 
 	news->size = size;
 	if (size)
 		memcpy(news->said, bytes, size);
-	outbox_post(&peers.agent->outbox, &news->job);
+	outbox_post(&news->job);
 }
 
 void peers_news(const struct peer *peer, enum peers_news what, const void *bytes, size_t size)

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "agent/loop/trouble.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/log.h"
 #include "tools/agent/peers/private.h"
@@ -160,7 +161,7 @@ static void take_get(struct peer *peer, const struct tpck_peer_message *head, co
 	parcel->target[0] = peer->serial;
 	if (!parcel->text || tpck_manifest_parse(&parcel->manifest, parcel->text, parcel->size, "of a copy", &err) ||
 	    open_parts(parcel, &err)) {
-		agent_complain(&err);
+		trouble_complain(&err);
 		peer_say_failed(peer, head->transfer, err.text);
 		parcel_free(parcel);
 		return;
@@ -210,12 +211,12 @@ static void mark(const char *identity, uint64_t generation, bool present)
 		uint64_t marked = tpck_program_marked(program, peers.agent->folder, NULL);
 
 		if (present && marked <= generation && tpck_program_mark(program, generation, peers.agent->folder, NULL, &err))
-			agent_complain(&err);
+			trouble_complain(&err);
 		else if (!present && marked <= generation && tpck_program_unmark(program, peers.agent->folder, NULL, &err))
-			agent_complain(&err);
+			trouble_complain(&err);
 		tpck_program_free(program);
 	} else {
-		agent_complain(&err);
+		trouble_complain(&err);
 	}
 }
 

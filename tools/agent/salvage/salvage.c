@@ -675,7 +675,7 @@ static void advance(struct agent *agent, struct salvage *s, uint64_t now)
 	}
 }
 
-void salvage_consider(struct agent *agent)
+static void consider_all(struct agent *agent)
 {
 	uint64_t now = tpck_clock_monotonic_ns();
 
@@ -694,7 +694,7 @@ void salvage_consider(struct agent *agent)
 	sweep();
 }
 
-uint64_t salvage_deadline(const struct agent *agent)
+static uint64_t deadline(const struct agent *agent)
 {
 	uint64_t soonest = UINT64_MAX, now = tpck_clock_monotonic_ns();
 
@@ -712,3 +712,5 @@ uint64_t salvage_deadline(const struct agent *agent)
 	}
 	return soonest;
 }
+
+const struct loop_part salvage_loop = {.consider = consider_all, .deadline = deadline};

@@ -11,8 +11,7 @@
 #include "runtime/peer/accord.h"
 #include "tools/agent/agent.h"
 
-void salvage_consider(struct agent *agent);
-uint64_t salvage_deadline(const struct agent *agent);
+extern const struct loop_part salvage_loop;
 /* Whether something is left that is not durable, and it is not known that it cannot be: an agent that is to end waits. */
 bool salvage_owes(const struct agent *agent);
 /* The store does not work, and this agent ends. */

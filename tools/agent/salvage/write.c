@@ -63,12 +63,12 @@ static void job_free(struct salvage_job *job)
 	free(job);
 }
 
-static void give(struct agent *agent, struct salvage_job *job, void (*run)(struct job *job), void (*done)(struct agent *agent, struct job *job))
+static void give(struct salvage_job *job, void (*run)(struct job *job), void (*done)(struct agent *agent, struct job *job))
 {
 	job->flush.job.run = run;
 	job->flush.job.done = done;
-	agent->jobs++;
-	worker_give(&agent->flusher, &job->flush.job);
+	loop.jobs++;
+	flush_give(&job->flush.job);
 }
 
 /* ---- looking ------------------------------------------------------------------------------ */
@@ -117,7 +117,7 @@ static void look_done(struct agent *agent, struct job *base)
 {
 	struct salvage_job *job = (struct salvage_job *)base;
 
-	agent->jobs--;
+	loop.jobs--;
 	salvage_looked(agent, job->number, job->there);
 	job_free(job);
 }
@@ -140,7 +140,7 @@ void salvage_look(struct agent *agent, const struct salvage *s)
 
 	/* Nobody is harmed by what is written twice. */
 	if (job)
-		give(agent, job, look_run, look_done);
+		give(job, look_run, look_done);
 	else
 		salvage_looked(agent, s->number, false);
 }
@@ -238,7 +238,7 @@ static void write_done(struct agent *agent, struct job *base)
 	struct salvage_job *job = (struct salvage_job *)base;
 	int rc = job->flush.rc;
 
-	agent->jobs--;
+	loop.jobs--;
 	if (rc == -EBADMSG)
 		tpck_log_warn("the copy of step %" PRIu64 " of rank %u is given up: %s", job->point.step, job->rank, job->flush.error.text);
 	if (!rc && job->message.value2)
@@ -302,7 +302,7 @@ void salvage_write(struct agent *agent, const char *node, const struct tpck_acco
 	}
 	job->message = *message;
 	snprintf(job->node, sizeof job->node, "%s", node);
-	give(agent, job, write_run, write_done);
+	give(job, write_run, write_done);
 }
 
 /* ---- joining ------------------------------------------------------------------------------ */
@@ -331,7 +331,7 @@ static void join_done(struct agent *agent, struct job *base)
 	struct salvage_job *job = (struct salvage_job *)base;
 	int rc = job->flush.rc;
 
-	agent->jobs--;
+	loop.jobs--;
 	if (!rc)
 		durable(agent, job);
 	salvage_joined(agent, job->number, rc == -EEXIST ? 0 : rc, job->flush.error.text);
@@ -343,7 +343,7 @@ void salvage_join(struct agent *agent, const struct salvage *s)
 	struct salvage_job *job = job_for(agent, s);
 
 	if (job)
-		give(agent, job, join_run, join_done);
+		give(job, join_run, join_done);
 	else
 		salvage_joined(agent, s->number, -ENOMEM, "there is nothing of it here any more, or no memory");
 }

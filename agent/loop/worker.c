@@ -2,7 +2,7 @@
 /* Worker threads of the agent. */
 #include "config.h"
 
-#include "tools/agent/worker.h"
+#include "agent/loop/worker.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -36,38 +36,43 @@ static struct job *queue_take(struct job_queue *queue)
 	return job;
 }
 
-int outbox_make(struct outbox *outbox)
+static struct {
+	pthread_mutex_t lock;
+	struct job_queue finished;
+	int event;
+} outbox = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+int outbox_make(void)
 {
-	pthread_mutex_init(&outbox->lock, NULL);
-	queue_init(&outbox->finished);
-	outbox->event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	return outbox->event < 0 ? -errno : 0;
+	queue_init(&outbox.finished);
+	outbox.event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	return outbox.event < 0 ? -errno : outbox.event;
 }
 
-void outbox_deliver(struct outbox *outbox, struct agent *agent)
+void outbox_deliver(struct agent *agent)
 {
 	uint64_t count;
 	struct job *job;
 
-	(void)!read(outbox->event, &count, sizeof count);
+	(void)!read(outbox.event, &count, sizeof count);
 	for (;;) {
-		pthread_mutex_lock(&outbox->lock);
-		job = queue_take(&outbox->finished);
-		pthread_mutex_unlock(&outbox->lock);
+		pthread_mutex_lock(&outbox.lock);
+		job = queue_take(&outbox.finished);
+		pthread_mutex_unlock(&outbox.lock);
 		if (!job)
 			return;
 		job->done(agent, job);
 	}
 }
 
-void outbox_post(struct outbox *outbox, struct job *job)
+void outbox_post(struct job *job)
 {
 	uint64_t one = 1;
 
-	pthread_mutex_lock(&outbox->lock);
-	queue_put(&outbox->finished, job);
-	pthread_mutex_unlock(&outbox->lock);
-	(void)!write(outbox->event, &one, sizeof one);
+	pthread_mutex_lock(&outbox.lock);
+	queue_put(&outbox.finished, job);
+	pthread_mutex_unlock(&outbox.lock);
+	(void)!write(outbox.event, &one, sizeof one);
 }
 
 static void *work(void *argument)
@@ -84,14 +89,14 @@ static void *work(void *argument)
 		}
 		pthread_mutex_unlock(&worker->lock);
 		job->run(job);
-		outbox_post(worker->outbox, job);
+		outbox_post(job);
 		pthread_mutex_lock(&worker->lock);
 	}
 	pthread_mutex_unlock(&worker->lock);
 	return NULL;
 }
 
-int worker_start(struct worker *worker, struct outbox *outbox)
+int worker_start(struct worker *worker)
 {
 	sigset_t all, before;
 	int rc;
@@ -100,7 +105,6 @@ int worker_start(struct worker *worker, struct outbox *outbox)
 	pthread_mutex_init(&worker->lock, NULL);
 	pthread_cond_init(&worker->wake, NULL);
 	queue_init(&worker->waiting);
-	worker->outbox = outbox;
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &before);
 	rc = pthread_create(&worker->thread, NULL, work, worker);
