@@ -153,7 +153,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	(void)tpck_log_configure("none");
 	here = around_begin(WORLD, leads ? 0 : 1);
 	FUZZ_HOLDS(here);
-	here->agent.settings.peers.count = is_left = here->agent.stopping = (first & 2) != 0;
+	home.settings.peers.count = is_left = here->agent.stopping = (first & 2) != 0;
 	for (uint32_t n = 0; n < NODES; n++)
 		accord_met(&here->agent, around_node(n, name));
 	for (int i = 0; input.left && i < MOST; i++) {

@@ -289,15 +289,15 @@ static void begin(void)
 	atexit(tidy);
 	for (const struct tpck_setting_row *row = tpck_setting_rows; row->name; row++)
 		if (row->standard[0])
-			(void)tpck_settings_parse(row, row->standard, &agent.settings);
-	snprintf(agent.folder, sizeof agent.folder, "%s", folder);
-	strcpy(agent.job, "job");
+			(void)tpck_settings_parse(row, row->standard, &home.settings);
+	snprintf(home.folder, sizeof home.folder, "%s", folder);
+	strcpy(home.job, "job");
 	snprintf(store, sizeof store, "%s/store", folder);
-	FUZZ_HOLDS(tpck_durable_tier_open(&agent.tier, store, "job", TPCK_WRITER_THREADS, NULL) == 0);
-	agent.tiers.count = 1;
-	agent.tiers.tier[0] = agent.tier;
-	agent.settings.peers.count = 1;
-	agent.settings.memory = 64 << 20;
+	FUZZ_HOLDS(tpck_durable_tier_open(&home.tier, store, "job", TPCK_WRITER_THREADS, NULL) == 0);
+	home.tiers.count = 1;
+	home.tiers.tier[0] = home.tier;
+	home.settings.peers.count = 1;
+	home.settings.memory = 64 << 20;
 	peers.agent = &agent;
 	peers.on = true;
 	peers.level = TPCK_SEAL_OFF;

@@ -13,7 +13,7 @@
 #include "runtime/peer/accord.h"
 #include "tests/sim-scale/agents.h"
 #include "tools/agent/accord/accord.h"
-#include "tools/agent/identity.h"
+#include "agent/programs/identity.h"
 #include "tools/agent/peers/peers.h"
 #include "tools/agent/salvage/salvage.h"
 

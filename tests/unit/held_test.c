@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "agent/home/room.h"
 #include "agent/loop/trouble.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/digest.h"
@@ -37,9 +38,8 @@ int peer_send_text(struct peer *peer, enum tpck_peer_type type, const struct tpc
 	return peer_send(peer, type, fields, text, count, NULL);
 }
 
-bool prepare_room(const struct agent *of, uint64_t bytes, char *reason, size_t size)
+bool room_for(uint64_t bytes, char *reason, size_t size)
 {
-	(void)of;
 	snprintf(reason, size, "a test's");
 	return bytes <= 64 << 20;
 }
@@ -251,11 +251,11 @@ int main(void)
 
 	peers.agent = &agent;
 	strcpy(peers.host, "here");
-	snprintf(agent.folder, sizeof agent.folder, "%s/memory", root);
+	snprintf(home.folder, sizeof home.folder, "%s/memory", root);
 	snprintf(marks, sizeof marks, "%s/marks", root);
 	snprintf(program, sizeof program, "%s/program", root);
 	snprintf(elsewhere, sizeof elsewhere, "%s/elsewhere", root);
-	mkdir(agent.folder, 0700);
+	mkdir(home.folder, 0700);
 	mkdir(marks, 0700);
 	mkdir(program, 0700);
 	mkdir(elsewhere, 0700);

@@ -5,7 +5,7 @@
 
 #include "tests/unit/rank_images.h"
 #include "tests/unit/shm_room.h"
-#include "tools/agent/identity.h"
+#include "agent/programs/identity.h"
 #include "tools/agent/peers/private.h"
 #include "tools/agent/salvage/salvage.h"
 
@@ -46,14 +46,6 @@ bool salvage_needs(uint64_t of)
 {
 	(void)of;
 	return false;
-}
-
-bool prepare_room(const struct agent *agent, uint64_t bytes, char *reason, size_t size)
-{
-	(void)agent;
-	(void)bytes;
-	snprintf(reason, size, "it is full");
-	return true;
 }
 
 void peers_errand(struct errand *errand)
@@ -304,7 +296,8 @@ int main(void)
 	if (!agent)
 		return 1;
 	make_sessions();
-	snprintf(agent->folder, sizeof agent->folder, "%s", tap_folder("/dev/shm"));
+	snprintf(home.folder, sizeof home.folder, "%s", tap_folder("/dev/shm"));
+	home.settings.memory = UINT64_MAX / 2;
 	peers.agent = agent;
 	peers.on = true;
 	fill(STEP, (letters){"abcd", "efgh", "ijkl"});
@@ -314,7 +307,7 @@ int main(void)
 	check(false);
 	if (tpck_erasure_can())
 		check(true);
-	ok(!peers.copies && rmdir(agent->folder) == 0, "nothing is left");
+	ok(!peers.copies && rmdir(home.folder) == 0, "nothing is left");
 	tpck_manifest_free(manifest);
 	free(text);
 	free(agent);

@@ -7,6 +7,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "agent/home/home.h"
 #include "agent/loop/loop.h"
 #include "agent/loop/worker.h"
 #include "runtime/base/error.h"
@@ -107,12 +108,6 @@ struct slower {
 };
 
 struct agent {
-	struct tpck_settings settings;
-	char job[TPCK_NAME_MAX];
-	char folder[TPCK_PATH_MAX];  /* SHM/JOB */
-	char socket_path[TPCK_PATH_MAX];
-	struct tpck_tiers tiers;
-	struct tpck_tier *tier;      /* the first one, that snapshots are published into */
 	struct client *clients;
 	struct live *lives;
 	struct launch *launches;
@@ -146,15 +141,15 @@ void client_last_words(struct agent *agent, struct client *client);
 struct live *live_new(struct agent *agent, struct tpck_session *session, pid_t pid);
 void live_attach(struct live *live, struct client *client);
 /* Opens image files that are there; what is in them counts. */
-void live_open_images(struct agent *agent, struct live *live);
+void live_open_images(struct live *live);
 void live_held(struct live *live, unsigned image);
 void live_died(struct agent *agent, struct live *live);
 /* Polls all processes, for a HELLO that overtakes the news of a death. */
 void live_poll(struct agent *agent);
-void live_retire(struct agent *agent, struct live *live);
+void live_retire(struct live *live);
 /* Frees what is gone and used by nobody. */
 void live_sweep(struct agent *agent);
-void live_unpin(struct agent *agent, struct live *live, unsigned image);
+void live_unpin(struct live *live, unsigned image);
 /* Index of the session's image of a step that is held and good, or committed; -1: there is none. */
 int live_image_of(const struct live *live, uint64_t step);
 /* Changes an image's state, if it is that. */
@@ -166,7 +161,7 @@ void live_retire_ancestors(struct agent *agent, const struct live *heir);
 /* All processes of a launch have ended well: nobody goes on from it. */
 void live_release_all(struct agent *agent, struct launch *launch);
 /* The last process of a launch is gone: what cannot be offered goes. */
-void live_settle_launch(struct agent *agent, struct launch *launch);
+void live_settle_launch(struct launch *launch);
 void live_settle(struct agent *agent, struct live *live);
 
 /* HELLO and what concerns programs (hello.c, offer.c) */
@@ -177,25 +172,13 @@ void clerk_give(struct job *job);
 /* What is to be remembered of a program; saved by the clerk. */
 enum clerk_news { NEWS_DIED, NEWS_ENDED, NEWS_RESUMED, NEWS_DIVERGED, NEWS_GAVE_UP };
 /* `death` counts with NEWS_DIED. */
-void clerk_tell(struct agent *agent, struct live *live, enum clerk_news news, const struct tpck_point *point,
+void clerk_tell(struct live *live, enum clerk_news news, const struct tpck_point *point,
 		enum tpck_death death);
-
-/* The program with this identity; one structure each, never freed. Any thread. */
-struct tpck_program *program_of(struct agent *agent, const char *identity, struct tpck_error *err);
-
-/* Any thread but the event loop's: a checkpoint of this tier that is being read is not removed. One lock a tier, so that one that hangs holds
- * up nobody who needs another; who takes several takes those of slower tiers first. */
-void store_enter(size_t tier);
-void store_leave(size_t tier);
-/* Which of the agent's tiers it is. */
-size_t store_number(const struct agent *agent, const struct tpck_tier *tier);
 
 /* images (prepare.c) */
 /* Takes a folder's memory back, in the background. */
 void prepare_remove(const char *session_path);
 void prepare_begin(struct agent *agent, struct live *live, const struct tpck_prepare *prepare);
-/* Whether the memory tier may grow by so many bytes; the reason why not. Any thread. */
-bool prepare_room(const struct agent *agent, uint64_t bytes, char *reason, size_t size);
 /* Memory came free: those that got less than they asked for may get more. */
 void prepare_again(struct agent *agent);
 
@@ -218,7 +201,7 @@ bool copies_need(const struct tpck_point *point);
 
 /* Retention for every tier: a rule of this agent's settings; `generations` (0 at the end) may have work in progress in
  * the tier, which is entered. */
-int flush_retain(struct agent *agent, struct tpck_tier *tier, const uint64_t *generations, struct tpck_error *err);
+int flush_retain(struct tpck_tier *tier, const uint64_t *generations, struct tpck_error *err);
 
 /* the program's own files (files/files.c) */
 /* Looks after the job's table if there is one; more than once does nothing. */

@@ -13,56 +13,6 @@
 #include "tools/agent/agent.h"
 #include "tools/agent/stash.h"
 
-/* Every program met; the structures lock themselves. */
-struct entry {
-	struct tpck_program *program;
-	struct entry *next;
-};
-static pthread_mutex_t entries_lock = PTHREAD_MUTEX_INITIALIZER;
-static struct entry *entries;
-
-static pthread_mutex_t in_use[TPCK_TIERS_MAX] = {[0 ... TPCK_TIERS_MAX - 1] = PTHREAD_MUTEX_INITIALIZER};
-
-void store_enter(size_t tier)
-{
-	pthread_mutex_lock(&in_use[tier]);
-}
-
-void store_leave(size_t tier)
-{
-	pthread_mutex_unlock(&in_use[tier]);
-}
-
-size_t store_number(const struct agent *agent, const struct tpck_tier *tier)
-{
-	size_t number = 0;
-
-	while (number + 1 < agent->tiers.count && agent->tiers.tier[number] != tier)
-		number++;
-	return number;
-}
-
-struct tpck_program *program_of(struct agent *agent, const char *identity, struct tpck_error *err)
-{
-	struct tpck_program *program = NULL;
-	struct entry *entry;
-
-	pthread_mutex_lock(&entries_lock);
-	for (entry = entries; entry && !program; entry = entry->next)
-		if (strcmp(entry->program->identity, identity) == 0)
-			program = entry->program;
-	if (!program && tpck_program_load(&program, agent->folder, &agent->tiers, identity, err) == 0) {
-		entry = calloc(1, sizeof *entry);
-		if (entry) {
-			entry->program = program;
-			entry->next = entries;
-			entries = entry;
-		}
-	}
-	pthread_mutex_unlock(&entries_lock);
-	return program;
-}
-
 /* ---- the clerk's thread ------------------------------------------------------------------- */
 
 static struct worker clerk;
@@ -89,7 +39,6 @@ const struct loop_part clerk_loop = {.begin = begin, .stop = stop};
 
 struct news_job {
 	struct job job; /* first */
-	struct agent *agent;
 	struct tpck_program *program;
 	enum clerk_news news;
 	struct tpck_point point;
@@ -117,7 +66,6 @@ static void say_death(const struct news_job *news, uint64_t deaths)
 static void news_run(struct job *job)
 {
 	struct news_job *news = (struct news_job *)job;
-	struct agent *agent = news->agent;
 	struct tpck_error err = {0};
 	uint64_t deaths;
 	char keep[64];
@@ -131,13 +79,13 @@ static void news_run(struct job *job)
 	case NEWS_ENDED:
 		tpck_program_ended(news->program, news->point.generation);
 		/* What a newer start has noted, and keeps, is its own. */
-		if (tpck_program_marked(news->program, agent->folder, &agent->tiers) > news->point.generation)
+		if (tpck_program_marked(news->program, home.folder, &home.tiers) > news->point.generation)
 			break;
 		/* Versions of files that its log refers to. */
 		snprintf(keep, sizeof keep, "keep/%s", news->program->id);
-		(void)agent->tier->operations->remove(agent->tier, keep, NULL);
-		stash_remove(agent, news->program);
-		rc = tpck_program_unmark(news->program, agent->folder, &agent->tiers, &err);
+		(void)home.tier->operations->remove(home.tier, keep, NULL);
+		stash_remove(news->program);
+		rc = tpck_program_unmark(news->program, home.folder, &home.tiers, &err);
 		break;
 	case NEWS_RESUMED:
 		tpck_program_resumed(news->program, news->point.generation, news->point.step);
@@ -151,7 +99,7 @@ static void news_run(struct job *job)
 		break;
 	}
 	if (!rc)
-		rc = tpck_program_save(news->program, agent->folder, &agent->tiers, &err);
+		rc = tpck_program_save(news->program, home.folder, &home.tiers, &err);
 	if (rc)
 		trouble_complain(&err);
 }
@@ -163,7 +111,7 @@ static void news_done(struct agent *agent, struct job *job)
 	free(job);
 }
 
-void clerk_tell(struct agent *agent, struct live *live, enum clerk_news kind, const struct tpck_point *point,
+void clerk_tell(struct live *live, enum clerk_news kind, const struct tpck_point *point,
 		enum tpck_death death)
 {
 	struct news_job *news = live->program ? calloc(1, sizeof *news) : NULL;
@@ -172,7 +120,6 @@ void clerk_tell(struct agent *agent, struct live *live, enum clerk_news kind, co
 		return;
 	news->job.run = news_run;
 	news->job.done = news_done;
-	news->agent = agent;
 	news->program = live->program;
 	news->news = kind;
 	news->point = *point;

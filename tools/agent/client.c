@@ -94,18 +94,18 @@ static void diverged(struct agent *agent, struct live *live, const struct tpck_d
 	tpck_log_warn("resuming at step %llu (generation %llu) failed in iteration %llu: %.200s",
 		      (unsigned long long)what->step, (unsigned long long)what->generation,
 		      (unsigned long long)what->at, what->what);
-	history_diverged(agent, launch_first(launch), what);
+	history_diverged(launch_first(launch), what);
 	/* Who starts it again starts all ranks. */
 	if (what->ends && what->again)
 		return;
 	if (what->ends) {
 		point = (struct tpck_point){live->session->name.generation, 0};
-		clerk_tell(agent, live, NEWS_GAVE_UP, &point, TPCK_DEATH_FAR);
+		clerk_tell(live, NEWS_GAVE_UP, &point, TPCK_DEATH_FAR);
 		return;
 	}
 	/* A start that did not come to its step is counted when its session ends. */
 	while (!what->again && (other = launch_next(launch, &at)))
-		clerk_tell(agent, other, NEWS_DIVERGED, &point, TPCK_DEATH_FAR);
+		clerk_tell(other, NEWS_DIVERGED, &point, TPCK_DEATH_FAR);
 	launch_start_over(launch, live, what->again);
 	if (launch->apart)
 		accord_over(agent, live, what->again);
@@ -134,9 +134,9 @@ static void take_session_message(struct agent *agent, struct client *client, int
 		snprintf(path, sizeof path, "%s/resume.image", live->session->path);
 		unlink(path);
 		point = (struct tpck_point){live->session->name.generation, live->session->control->resume_step};
-		clerk_tell(agent, live, NEWS_RESUMED, &point, TPCK_DEATH_FAR);
+		clerk_tell(live, NEWS_RESUMED, &point, TPCK_DEATH_FAR);
 		if (live->session->name.rank == 0)
-			history_resumed(agent, live);
+			history_resumed(live);
 	} else if (type == TPCK_MSG_DIVERGED) {
 		diverged(agent, live, payload);
 	} else if (type == TPCK_MSG_INJECTED) {
@@ -188,9 +188,9 @@ static void take_message(struct agent *agent, struct client *client, const struc
 		agent->nobody_returns = false;
 		files_begin(agent);
 	} else if (head->type == TPCK_MSG_LOOK) {
-		peers_look(agent, client);
+		peers_look(client);
 	} else if (head->type == TPCK_MSG_MEET) {
-		peers_meet_for(agent, client, meet);
+		peers_meet_for(client, meet);
 	} else if (head->type == TPCK_MSG_ENDING && client->files) {
 		client->ended = ending->status == 0;
 		if (client->ended)
@@ -275,18 +275,19 @@ static int begin(struct agent *agent, struct tpck_error *err)
 	mode_t mask;
 	int fd, folder = -1, rc;
 
-	if (strlen(agent->socket_path) < sizeof address.sun_path) {
-		strcpy(address.sun_path, agent->socket_path);
+	(void)agent;
+	if (strlen(home.socket_path) < sizeof address.sun_path) {
+		strcpy(address.sun_path, home.socket_path);
 	} else {
 		/* A name that does not fit is reached through the folder's descriptor, on both sides. */
-		folder = open(agent->folder, O_PATH | O_DIRECTORY | O_CLOEXEC);
+		folder = open(home.folder, O_PATH | O_DIRECTORY | O_CLOEXEC);
 		snprintf(address.sun_path, sizeof address.sun_path, "/proc/self/fd/%d/agent.sock", folder);
 	}
 	fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (fd < 0)
 		return tpck_error_set(err, errno, "making a socket");
 	/* The lock is held: a socket that is there is a dead agent's. */
-	unlink(agent->socket_path);
+	unlink(home.socket_path);
 	mask = umask(0077);
 	rc = bind(fd, (struct sockaddr *)&address, sizeof address) || listen(fd, 128) ? errno : 0;
 	umask(mask);
@@ -294,7 +295,7 @@ static int begin(struct agent *agent, struct tpck_error *err)
 		close(folder);
 	if (rc) {
 		close(fd);
-		return tpck_error_set(err, rc, "listening on %s", agent->socket_path);
+		return tpck_error_set(err, rc, "listening on %s", home.socket_path);
 	}
 	listener = (struct watch){fd, listener_ready};
 	return loop_watch(&listener);
@@ -302,8 +303,9 @@ static int begin(struct agent *agent, struct tpck_error *err)
 
 static void stop(struct agent *agent)
 {
+	(void)agent;
 	close(listener.fd);
-	unlink(agent->socket_path);
+	unlink(home.socket_path);
 }
 
 const struct loop_part clients_loop = {.begin = begin, .stop = stop};

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "agent/loop/trouble.h"
+#include "agent/programs/programs.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/log.h"
 #include "runtime/base/tier_settings.h"
@@ -25,7 +26,6 @@
 
 struct copy_job {
 	struct job job; /* first */
-	struct agent *agent;
 	size_t tier;
 	bool first; /* of this agent: remains of earlier ones are cleared */
 	bool joined; /* also from the tier that all nodes see */
@@ -95,10 +95,10 @@ static bool is_wanted(struct tpck_program *program, const struct tpck_manifest *
 }
 
 /* The newest checkpoint of its program that is wanted. */
-static bool is_newest(struct agent *agent, const struct tpck_catalog *catalog, size_t i)
+static bool is_newest(const struct tpck_catalog *catalog, size_t i)
 {
 	const char *identity = tpck_manifest_identity(catalog->manifests[i]);
-	struct tpck_program *program = program_of(agent, identity, NULL);
+	struct tpck_program *program = program_of(identity, NULL);
 
 	if (!program || !is_wanted(program, catalog->manifests[i]))
 		return false;
@@ -111,8 +111,8 @@ static bool is_newest(struct agent *agent, const struct tpck_catalog *catalog, s
 
 static int copy_one(struct copy_job *job, size_t from, struct tpck_tier *to, const struct tpck_manifest *manifest)
 {
-	struct tpck_tier *source = job->agent->tiers.tier[from];
-	struct permission permission = {program_of(job->agent, tpck_manifest_identity(manifest), NULL)};
+	struct tpck_tier *source = home.tiers.tier[from];
+	struct permission permission = {program_of(tpck_manifest_identity(manifest), NULL)};
 	struct tpck_copy copy = {
 		.from = source, .to = to, .manifest = manifest, .permitted = permitted, .context = &permission,
 	};
@@ -164,17 +164,17 @@ static int next_newest(struct copy_job *job, size_t from, struct tpck_manifest *
 	int rc;
 
 	*next = NULL;
-	store_enter(from);
+	home_enter(from);
 	need(job->tier, NULL);
-	rc = tpck_catalog_load(&catalog, job->agent->tiers.tier[from], NULL, NULL, NULL, &job->error);
+	rc = tpck_catalog_load(&catalog, home.tiers.tier[from], NULL, NULL, NULL, &job->error);
 	for (size_t i = 0; !rc && i < catalog.count && !*next; i++)
-		if (!is_handled(job, from, catalog.manifests[i]) && is_newest(job->agent, &catalog, i)) {
+		if (!is_handled(job, from, catalog.manifests[i]) && is_newest(&catalog, i)) {
 			*next = catalog.manifests[i];
 			catalog.manifests[i] = NULL;
 			need(job->tier, &(*next)->point);
 			atomic_store(&under_way[job->tier], (*next)->point.step + 1);
 		}
-	store_leave(from);
+	home_leave(from);
 	if (!rc)
 		tpck_catalog_free(&catalog);
 	return rc;
@@ -202,7 +202,7 @@ static void copy_run(struct job *base)
 {
 	static const uint64_t nobody[] = {0};
 	struct copy_job *job = (struct copy_job *)base;
-	struct tpck_tier *to = job->agent->tiers.tier[job->tier];
+	struct tpck_tier *to = home.tiers.tier[job->tier];
 	struct tpck_error err = {0};
 	int lock, joined = 0;
 
@@ -218,17 +218,17 @@ static void copy_run(struct job *base)
 		tpck_log_warn("remains of earlier runs stay: %s", err.text);
 	/* One that does not work keeps nothing from the other. */
 	if (job->joined)
-		joined = copy_newest(job, store_number(job->agent, peers_shared_tier(job->agent)), to);
+		joined = copy_newest(job, home_number(peers_shared_tier()), to);
 	job->rc = copy_newest(job, 0, to);
 	if (!job->rc)
 		job->rc = joined;
 	if (job->rc) {
 		(void)tpck_retention_clear(to, NULL);
 	} else if (job->copied) {
-		store_enter(job->tier);
-		if (flush_retain(job->agent, to, nobody, &err))
+		home_enter(job->tier);
+		if (flush_retain(to, nobody, &err))
 			trouble_complain(&err);
-		store_leave(job->tier);
+		home_leave(job->tier);
 	}
 	close(lock);
 }
@@ -239,7 +239,7 @@ static void copy_done(struct agent *agent, struct job *base)
 {
 	struct copy_job *job = (struct copy_job *)base;
 	struct slower *slower = &agent->slower[job->tier];
-	const char *root = agent->tiers.tier[job->tier]->root;
+	const char *root = home.tiers.tier[job->tier]->root;
 
 	loop.jobs--;
 	slower->busy = false;
@@ -247,8 +247,8 @@ static void copy_done(struct agent *agent, struct job *base)
 	if (job->rc) {
 		if (strcmp(slower->said, job->error.text) != 0) {
 			snprintf(slower->said, sizeof slower->said, "%s", job->error.text);
-			tpck_log_warn("not copied to tier '%s': %s", agent->tiers.name[job->tier], job->error.text);
-			history_store(agent, job->tier, job->error.text);
+			tpck_log_warn("not copied to tier '%s': %s", home.tiers.name[job->tier], job->error.text);
+			history_store(job->tier, job->error.text);
 		}
 		slower->behind = true;
 		slower->joined |= job->joined;
@@ -256,8 +256,8 @@ static void copy_done(struct agent *agent, struct job *base)
 		slower->retry_ns = tpck_clock_monotonic_ns() + (uint64_t)(slower->backoff_sec * 1e9);
 	} else {
 		if (slower->said[0]) {
-			tpck_log_warn("tier '%s' works again", agent->tiers.name[job->tier]);
-			history_store(agent, job->tier, NULL);
+			tpck_log_warn("tier '%s' works again", home.tiers.name[job->tier]);
+			history_store(job->tier, NULL);
 		}
 		slower->said[0] = '\0';
 		slower->backoff_sec = 0;
@@ -274,9 +274,9 @@ static void copy_done(struct agent *agent, struct job *base)
 	}
 	if (job->copied) {
 		slower->history.cost_sec = (double)job->took_ns / 1e9;
-		history_copied(agent, job->tier, &job->point, job->bytes, job->took_ns);
+		history_copied(job->tier, &job->point, job->bytes, job->took_ns);
 		tpck_log_info("step %" PRIu64 " is in tier '%s' (%s): %.1f MiB copied and read back in %.2f s", job->point.step,
-			      agent->tiers.name[job->tier], root, (double)job->bytes / (1 << 20), (double)job->took_ns / 1e9);
+			      home.tiers.name[job->tier], root, (double)job->bytes / (1 << 20), (double)job->took_ns / 1e9);
 	}
 	free(job);
 }
@@ -286,7 +286,7 @@ static int begin(struct agent *agent, struct tpck_error *err)
 	int rc = 0;
 
 	(void)err;
-	for (size_t i = 1; i < agent->tiers.count && !rc; i++) {
+	for (size_t i = 1; i < home.tiers.count && !rc; i++) {
 		agent->slower[i].behind = true;
 		rc = worker_start(&agent->slower[i].worker);
 	}
@@ -296,23 +296,23 @@ static int begin(struct agent *agent, struct tpck_error *err)
 static void stop(struct agent *agent)
 {
 	atomic_store(&ending, true);
-	for (size_t i = 1; i < agent->tiers.count; i++)
+	for (size_t i = 1; i < home.tiers.count; i++)
 		worker_stop(&agent->slower[i].worker);
 }
 
 void copies_wanted(struct agent *agent)
 {
-	for (size_t i = 1; i < agent->tiers.count; i++)
+	for (size_t i = 1; i < home.tiers.count; i++)
 		agent->slower[i].behind = true;
 }
 
 void copies_joined(struct agent *agent)
 {
-	size_t shared = store_number(agent, peers_shared_tier(agent));
+	size_t shared = home_number(peers_shared_tier());
 
 	if (!shared)
 		return;
-	for (size_t i = shared + 1; i < agent->tiers.count; i++) {
+	for (size_t i = shared + 1; i < home.tiers.count; i++) {
 		agent->slower[i].behind = true;
 		agent->slower[i].joined = true;
 	}
@@ -321,7 +321,7 @@ void copies_joined(struct agent *agent)
 /* Nanoseconds until a copy into the tier is due; UINT64_MAX: none is. */
 static uint64_t due_in(const struct agent *agent, const struct slower *slower, uint64_t now)
 {
-	const struct tpck_interval *interval = &agent->settings.durable_interval;
+	const struct tpck_interval *interval = &home.settings.durable_interval;
 	uint64_t at = slower->retry_ns;
 	bool running = false;
 	double wait;
@@ -340,9 +340,9 @@ static uint64_t due_in(const struct agent *agent, const struct slower *slower, u
 }
 
 /* When it is to be said that what is on its way to a tier takes long: longer than ranks may stand still, and ten times as long as before. */
-static uint64_t slow_at(const struct agent *agent, const struct slower *slower)
+static uint64_t slow_at(const struct slower *slower)
 {
-	double limit = agent->settings.stall_sec;
+	double limit = home.settings.stall_sec;
 
 	if (!slower->busy || slower->slow_said || limit <= 0)
 		return UINT64_MAX;
@@ -361,19 +361,19 @@ static void say_slow(struct agent *agent, size_t tier, uint64_t now)
 	if (step)
 		snprintf(what, sizeof what, " of step %" PRIu64, step - 1);
 	snprintf(why, sizeof why, "copying%s has been going on for %.0f s", what, (double)(now - slower->begun_ns) / 1e9);
-	tpck_log_warn("tier '%s' is behind: %s; what is newer waits, and the first tier keeps what is being copied", agent->tiers.name[tier], why);
-	history_store(agent, tier, why);
+	tpck_log_warn("tier '%s' is behind: %s; what is newer waits, and the first tier keeps what is being copied", home.tiers.name[tier], why);
+	history_store(tier, why);
 }
 
 static uint64_t deadline(const struct agent *agent)
 {
 	uint64_t now = tpck_clock_monotonic_ns(), soonest = UINT64_MAX;
 
-	for (size_t i = 1; i < agent->tiers.count; i++) {
+	for (size_t i = 1; i < home.tiers.count; i++) {
 		uint64_t due = due_in(agent, &agent->slower[i], now);
 
-		if (slow_at(agent, &agent->slower[i]) < soonest)
-			soonest = slow_at(agent, &agent->slower[i]);
+		if (slow_at(&agent->slower[i]) < soonest)
+			soonest = slow_at(&agent->slower[i]);
 
 		if (due != UINT64_MAX && now + due < soonest)
 			soonest = now + due;
@@ -385,17 +385,16 @@ static void consider(struct agent *agent)
 {
 	uint64_t now = tpck_clock_monotonic_ns();
 
-	for (size_t i = 1; i < agent->tiers.count; i++) {
+	for (size_t i = 1; i < home.tiers.count; i++) {
 		struct slower *slower = &agent->slower[i];
 		struct copy_job *job = due_in(agent, slower, now) == 0 ? calloc(1, sizeof *job) : NULL;
 
-		if (now >= slow_at(agent, slower))
+		if (now >= slow_at(slower))
 			say_slow(agent, i, now);
 		if (!job)
 			continue;
 		job->job.run = copy_run;
 		job->job.done = copy_done;
-		job->agent = agent;
 		job->tier = i;
 		job->first = slower->begun_ns == 0;
 		job->joined = slower->joined;

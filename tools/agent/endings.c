@@ -51,7 +51,7 @@ static uint64_t linger_until(const struct agent *agent, const struct launch *lau
 	while ((live = launch_next(launch, &at)))
 		if (live->died_ns > died_ns)
 			died_ns = live->died_ns;
-	return died_ns + (rest ? (uint64_t)(agent->settings.linger_sec * 1e9) : agent_linger_ns(agent) + watermark_patience_ns(agent, launch));
+	return died_ns + (rest ? (uint64_t)(home.settings.linger_sec * 1e9) : agent_linger_ns(agent) + watermark_patience_ns(launch));
 }
 
 /* One that is not durable stays until it is, however long that takes, but where it is only the rest of one. */
@@ -66,11 +66,11 @@ static void retire_forgotten(struct agent *agent)
 		if (is_rest(live->launch)) {
 			tpck_log_warn("what rank %u left in memory goes, and is not durable: its other ranks' nodes did not come back",
 				      live->session->name.rank);
-			peers_ended(agent, live->session->identity, live->session->name.generation);
+			peers_ended(live->session->identity, live->session->name.generation);
 		} else {
-			watermark_let_go(agent, live);
+			watermark_let_go(live);
 		}
-		live_retire(agent, live);
+		live_retire(live);
 	}
 }
 

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "agent/loop/trouble.h"
+#include "agent/programs/programs.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/log.h"
 #include "runtime/store/publish.h"
@@ -45,7 +46,6 @@ bool flush_permitted(void *context, const struct tpck_point *point)
 }
 
 struct rule {
-	struct agent *agent;
 	const uint64_t *generations;
 };
 
@@ -61,9 +61,9 @@ static bool in_progress(void *context, const struct tpck_point *point)
 
 static bool offerable(void *context, const struct tpck_manifest *manifest)
 {
-	const struct rule *rule = context;
-	struct tpck_program *program = program_of(rule->agent, tpck_manifest_identity(manifest), NULL);
+	struct tpck_program *program = program_of(tpck_manifest_identity(manifest), NULL);
 
+	(void)context;
 	return !program || tpck_program_allows(program, &manifest->point) == TPCK_ALLOWED;
 }
 
@@ -71,9 +71,9 @@ static bool offerable(void *context, const struct tpck_manifest *manifest)
  * step: there are two of them at most. So does what a slower tier is still being given. */
 static bool spared(void *context, const struct tpck_manifest *manifest)
 {
-	const struct rule *rule = context;
-	struct tpck_program *program = program_of(rule->agent, tpck_manifest_identity(manifest), NULL);
+	struct tpck_program *program = program_of(tpck_manifest_identity(manifest), NULL);
 
+	(void)context;
 	if (copies_need(&manifest->point))
 		return true;
 	return program && tpck_program_allows(program, &manifest->point) == TPCK_ALLOWED_NOT_LOOP;
@@ -110,11 +110,11 @@ void flush_find_base(struct flush_job *flush)
 	tpck_catalog_free(&catalog);
 }
 
-int flush_retain(struct agent *agent, struct tpck_tier *tier, const uint64_t *generations, struct tpck_error *err)
+int flush_retain(struct tpck_tier *tier, const uint64_t *generations, struct tpck_error *err)
 {
-	struct rule rule = {agent, generations};
+	struct rule rule = {generations};
 	struct tpck_retention retention = {
-		.keep = agent->settings.keep, .milestone = agent->settings.milestone, .in_progress = in_progress,
+		.keep = home.settings.keep, .milestone = home.settings.milestone, .in_progress = in_progress,
 		.offerable = offerable, .spared = spared, .context = &rule,
 	};
 
@@ -124,15 +124,15 @@ int flush_retain(struct agent *agent, struct tpck_tier *tier, const uint64_t *ge
 void flush_retain_all(struct flush_job *flush)
 {
 	static char said[sizeof ((struct tpck_error *)0)->text];
-	size_t tier = store_number(flush->agent, flush->publication.tier);
+	size_t tier = home_number(flush->publication.tier);
 	struct tpck_error err = {0};
 
-	store_enter(tier);
-	if (flush_retain(flush->agent, flush->publication.tier, flush->running, &err) && strcmp(said, err.text) != 0) {
+	home_enter(tier);
+	if (flush_retain(flush->publication.tier, flush->running, &err) && strcmp(said, err.text) != 0) {
 		snprintf(said, sizeof said, "%s", err.text);
 		tpck_log_warn("old checkpoints stay: %s", err.text);
 	}
-	store_leave(tier);
+	home_leave(tier);
 }
 
 static void flush_run(struct job *job)
@@ -150,7 +150,7 @@ static void flush_run(struct job *job)
 		return;
 	}
 	for (size_t i = 0; i < p->share_count; i++)
-		stash_settle(flush->agent, flush->program[i]);
+		stash_settle(flush->program[i]);
 	flush_find_base(flush);
 	p->base = flush->base;
 	flush->began_ns = tpck_clock_monotonic_ns();
@@ -193,7 +193,7 @@ static void clear_done(struct agent *agent, struct job *job)
 }
 
 /* What an agent that was killed left half written. */
-static void clear_remains(struct agent *agent)
+static void clear_remains(void)
 {
 	struct clear_job *clear = calloc(1, sizeof *clear);
 
@@ -201,7 +201,7 @@ static void clear_remains(struct agent *agent)
 		return;
 	clear->job.run = clear_run;
 	clear->job.done = clear_done;
-	clear->tier = agent->tier;
+	clear->tier = home.tier;
 	loop.jobs++;
 	flush_give(&clear->job);
 }
@@ -213,7 +213,7 @@ void flush_failed(struct agent *agent, uint64_t step, const char *why)
 	if (strcmp(agent->flush_said, why) != 0) {
 		snprintf(agent->flush_said, sizeof agent->flush_said, "%s", why);
 		tpck_log_warn("step %" PRIu64 " is not durable yet: %s", step, why);
-		history_store(agent, 0, why);
+		history_store(0, why);
 	}
 	agent->flush_backoff_sec = trouble_backoff(agent->flush_backoff_sec);
 	agent->flush_retry_ns = tpck_clock_monotonic_ns() + (uint64_t)(agent->flush_backoff_sec * 1e9);
@@ -240,7 +240,7 @@ void flush_works(struct agent *agent, uint64_t step)
 {
 	if (agent->flush_said[0]) {
 		tpck_log_warn("step %" PRIu64 " is durable; the store works again", step);
-		history_store(agent, 0, NULL);
+		history_store(0, NULL);
 	}
 	agent->flush_said[0] = '\0';
 	agent->flush_backoff_sec = 0;
@@ -249,7 +249,7 @@ void flush_works(struct agent *agent, uint64_t step)
 }
 
 /* An image whose bytes are not what they were said to be is good for nothing, and so are the others of its step. */
-static void discard(struct agent *agent, struct flush_job *flush)
+static void discard(struct flush_job *flush)
 {
 	struct launch *launch = flush->launch;
 
@@ -264,26 +264,26 @@ static void discard(struct agent *agent, struct flush_job *flush)
 		if (live->client)
 			client_send(live->client, TPCK_MSG_SURPRISE, &held, sizeof held);
 		if (live->life == LIFE_DEAD)
-			live_retire(agent, live);
+			live_retire(live);
 	}
 }
 
-static void retire_dead(struct agent *agent, struct launch *launch)
+static void retire_dead(struct launch *launch)
 {
 	struct live *live;
 	uint32_t at = 0;
 
 	while ((live = launch_next(launch, &at)))
 		if (live->life == LIFE_DEAD)
-			live_retire(agent, live);
+			live_retire(live);
 }
 
-void flush_end(struct agent *agent, struct flush_job *flush)
+void flush_end(struct flush_job *flush)
 {
 	/* Sessions have jobs, so all are still there. */
 	for (size_t i = 0; flush->live && i < flush->publication.share_count; i++) {
 		flush->live[i]->jobs--;
-		live_unpin(agent, flush->live[i], flush->image[i]);
+		live_unpin(flush->live[i], flush->image[i]);
 	}
 	free(flush->publication.shares);
 	free(flush->live);
@@ -306,7 +306,7 @@ static void flush_done(struct agent *agent, struct job *job)
 			      (double)tpck_manifest_bytes(flush->published) / (1 << 20),
 			      (double)flush->published->stored_bytes / (1 << 20), (double)flush->write_ns / 1e9,
 			      (double)(flush->took_ns - flush->write_ns) / 1e9);
-		history_durable(agent, launch_first(launch), flush->published, flush->write_ns, flush->took_ns - flush->write_ns);
+		history_durable(launch_first(launch), flush->published, flush->write_ns, flush->took_ns - flush->write_ns);
 		tpck_manifest_free(launch->base);
 		launch->base = flush->published;
 		agent->history.cost_sec = (double)flush->took_ns / 1e9;
@@ -315,13 +315,13 @@ static void flush_done(struct agent *agent, struct job *job)
 		flush_stored(agent, launch, flush->step);
 	} else if (flush->rc == -ECANCELED) {
 		tpck_log_info("%s", flush->error.text);
-		retire_dead(agent, launch);
+		retire_dead(launch);
 	} else if (flush->rc == -EBADMSG) {
-		discard(agent, flush);
+		discard(flush);
 	} else {
 		flush_failed(agent, flush->step, flush->error.text);
 	}
-	flush_end(agent, flush);
+	flush_end(flush);
 	/* What is durable now may give way to who was told that there is no room. */
 	prepare_again(agent);
 }
@@ -376,10 +376,9 @@ struct flush_job *flush_new(struct agent *agent, struct launch *launch, struct t
 	flush->image = calloc(launch->here.count, sizeof *flush->image);
 	flush->program = calloc(launch->here.count, sizeof *flush->program);
 	if (!flush->running || !flush->publication.shares || !flush->live || !flush->image || !flush->program) {
-		flush_end(agent, flush);
+		flush_end(flush);
 		return NULL;
 	}
-	flush->agent = agent;
 	flush->launch = launch;
 	flush->step = step;
 	flush->publication.tier = tier;
@@ -399,7 +398,7 @@ struct flush_job *flush_new(struct agent *agent, struct launch *launch, struct t
 
 static void begin(struct agent *agent, struct launch *launch, uint64_t step)
 {
-	struct flush_job *flush = flush_new(agent, launch, agent->tier, step);
+	struct flush_job *flush = flush_new(agent, launch, home.tier, step);
 
 	if (!flush)
 		return;
@@ -437,7 +436,7 @@ static struct condition condition_of(const struct launch *launch)
 /* Nanoseconds until this launch's newest step is due; 0: now; UINT64_MAX: nothing is. */
 static uint64_t due_in(const struct agent *agent, const struct launch *launch, uint64_t now)
 {
-	const struct tpck_interval *interval = &agent->settings.durable_interval;
+	const struct tpck_interval *interval = &home.settings.durable_interval;
 	uint64_t since = launch->flush_begun_ns ? launch->flush_begun_ns : launch->begun_ns, step;
 	struct condition c;
 	double wait;
@@ -497,9 +496,10 @@ static int begin_flusher(struct agent *agent, struct tpck_error *err)
 {
 	int rc = worker_start(&flusher);
 
+	(void)agent;
 	(void)err;
 	if (!rc)
-		clear_remains(agent);
+		clear_remains();
 	return rc;
 }
 

@@ -51,7 +51,7 @@ static void part_run(struct job *job)
 		return;
 	}
 	for (size_t i = 0; i < p->share_count; i++)
-		stash_settle(flush->agent, flush->program[i]);
+		stash_settle(flush->program[i]);
 	refresh_base(flush);
 	p->base = flush->base;
 	flush->rc = tpck_publish_part(p, &flush->published, &flush->error);
@@ -68,16 +68,16 @@ static void part_done(struct agent *agent, struct job *job)
 	launch->base = flush->base;
 	tpck_manifest_free(flush->published);
 	flush->through(agent, launch, flush->step, flush->rc == -EEXIST ? 0 : flush->rc, flush->error.text);
-	flush_end(agent, flush);
+	flush_end(flush);
 }
 
 void flush_part(struct agent *agent, struct launch *launch, uint64_t step, flush_through *through)
 {
-	struct flush_job *flush = launch->flushing || !launch_first(launch) ? NULL : flush_new(agent, launch, peers_shared_tier(agent), step);
+	struct flush_job *flush = launch->flushing || !launch_first(launch) ? NULL : flush_new(agent, launch, peers_shared_tier(), step);
 
 	if (!flush || flush->publication.share_count == 0) {
 		if (flush)
-			flush_end(agent, flush);
+			flush_end(flush);
 		through(agent, launch, step, -EAGAIN, "a node has no image of it any more, or no memory");
 		return;
 	}
@@ -125,7 +125,7 @@ static void join_done(struct agent *agent, struct job *job)
 		tpck_log_info("step %" PRIu64 " of %u ranks is durable: %.1f MiB, %.1f of it new", flush->step, launch->world,
 			      (double)tpck_manifest_bytes(flush->published) / (1 << 20),
 			      (double)flush->published->stored_bytes / (1 << 20));
-		history_durable(agent, launch_first(launch), flush->published, flush->took_ns, 0);
+		history_durable(launch_first(launch), flush->published, flush->took_ns, 0);
 		agent->history.cost_sec = (double)flush->took_ns / 1e9;
 		copies_joined(agent);
 	} else if (flush->rc == -EAGAIN) {
@@ -137,12 +137,12 @@ static void join_done(struct agent *agent, struct job *job)
 	}
 	tpck_manifest_free(flush->published);
 	accord_joined(agent, launch, flush->step, flush->rc == 0 || flush->rc == -EEXIST ? NULL : why);
-	flush_end(agent, flush);
+	flush_end(flush);
 }
 
 void flush_join(struct agent *agent, struct launch *launch, uint64_t step, uint64_t began_ns)
 {
-	struct flush_job *flush = launch_first(launch) ? flush_new(agent, launch, peers_shared_tier(agent), step) : NULL;
+	struct flush_job *flush = launch_first(launch) ? flush_new(agent, launch, peers_shared_tier(), step) : NULL;
 
 	if (!flush) {
 		accord_joined(agent, launch, step, "out of memory");

@@ -12,7 +12,6 @@
 /* The ranks of a launch that are here, by rank; or of a copy, which has no sessions (salvage/write.c). */
 struct flush_job {
 	struct job job; /* first */
-	struct agent *agent;
 	struct launch *launch;
 	uint64_t step;
 	struct live **live;          /* NULL: it has none */
@@ -32,7 +31,7 @@ struct flush_job {
 /* Of a step that all ranks here have an image of; these are pinned. NULL: no memory. */
 struct flush_job *flush_new(struct agent *agent, struct launch *launch, struct tpck_tier *tier, uint64_t step);
 /* Gives the pins back, and frees it. */
-void flush_end(struct agent *agent, struct flush_job *flush);
+void flush_end(struct flush_job *flush);
 /* Whether a point may still be published. The flusher's thread. */
 bool flush_permitted(void *context, const struct tpck_point *point);
 /* Removes what is too old; the tier's lock is held. The flusher's thread. */

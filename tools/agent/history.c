@@ -40,7 +40,6 @@ struct keeper {
 
 struct history_job {
 	struct job job; /* first */
-	struct agent *agent;
 	size_t tier;
 	bool merge;
 	struct lines lines;
@@ -51,7 +50,6 @@ struct history_job {
 /* How often each tier was needed, from the whole history: counted in the first tier's thread. */
 struct count_job {
 	struct job job; /* first */
-	struct agent *agent;
 	int rc;
 	struct tpck_interval_history rate[TPCK_TIERS_MAX];
 };
@@ -88,14 +86,14 @@ static int merge(struct history_job *job, const char *path)
 
 	tpck_history_settle(&here);
 	/* What cannot be read elsewhere is not what this tier lacks. */
-	(void)tpck_history_load(&all, job->agent->folder, &job->agent->tiers, NULL);
+	(void)tpck_history_load(&all, home.folder, &home.tiers, NULL);
 	if (!rc)
 		rc = tpck_history_add(&all, job->lines.text, job->lines.size);
 	tpck_history_settle(&all);
 	if (!rc)
 		rc = tpck_history_missing(&all, &here, &missing.text, &missing.size);
 	if (!rc && missing.size)
-		rc = append(job->agent->tiers.tier[job->tier], path, &missing, &job->error);
+		rc = append(home.tiers.tier[job->tier], path, &missing, &job->error);
 	free(missing.text);
 	tpck_history_free(&all);
 	tpck_history_free(&here);
@@ -105,7 +103,7 @@ static int merge(struct history_job *job, const char *path)
 static void history_run(struct job *base)
 {
 	struct history_job *job = (struct history_job *)base;
-	struct tpck_tier *tier = job->agent->tiers.tier[job->tier];
+	struct tpck_tier *tier = home.tiers.tier[job->tier];
 	char path[TPCK_PATH_MAX];
 
 	job->rc = tpck_path_join(path, sizeof path, tier->root, TPCK_HISTORY);
@@ -179,9 +177,9 @@ static void count_run(struct job *base)
 	struct tpck_history history;
 	struct tpck_runs runs;
 
-	(void)tpck_history_load(&history, job->agent->folder, &job->agent->tiers, NULL);
+	(void)tpck_history_load(&history, home.folder, &home.tiers, NULL);
 	job->rc = tpck_runs_of(&runs, &history);
-	for (size_t i = 0; !job->rc && i < job->agent->tiers.count; i++)
+	for (size_t i = 0; !job->rc && i < home.tiers.count; i++)
 		tpck_runs_rate(&runs, (int)i + 1, &job->rate[i]);
 	if (!job->rc)
 		tpck_runs_free(&runs);
@@ -194,7 +192,7 @@ static void count_done(struct agent *agent, struct job *base)
 
 	loop.jobs--;
 	counting = false;
-	for (size_t i = 0; !job->rc && i < agent->tiers.count; i++) {
+	for (size_t i = 0; !job->rc && i < home.tiers.count; i++) {
 		struct tpck_interval_history *known = i ? &agent->slower[i].history : &agent->history;
 
 		known->failures = job->rate[i].failures;
@@ -203,7 +201,7 @@ static void count_done(struct agent *agent, struct job *base)
 	free(job);
 }
 
-static void consider_counting(struct agent *agent)
+static void consider_counting(void)
 {
 	struct count_job *job = count_again && !counting ? calloc(1, sizeof *job) : NULL;
 
@@ -213,7 +211,6 @@ static void consider_counting(struct agent *agent)
 	counting = true;
 	job->job.run = count_run;
 	job->job.done = count_done;
-	job->agent = agent;
 	loop.jobs++;
 	worker_give(&keepers[0].worker, &job->job);
 }
@@ -222,8 +219,9 @@ static void consider(struct agent *agent)
 {
 	uint64_t now = tpck_clock_monotonic_ns();
 
-	consider_counting(agent);
-	for (size_t i = 0; i < agent->tiers.count; i++) {
+	(void)agent;
+	consider_counting();
+	for (size_t i = 0; i < home.tiers.count; i++) {
 		struct keeper *keeper = &keepers[i];
 		struct history_job *job;
 
@@ -231,7 +229,6 @@ static void consider(struct agent *agent)
 			continue;
 		job->job.run = history_run;
 		job->job.done = history_done;
-		job->agent = agent;
 		job->tier = i;
 		job->merge = !keeper->merged;
 		job->lines = keeper->waiting;
@@ -246,7 +243,8 @@ static uint64_t deadline(const struct agent *agent)
 {
 	uint64_t soonest = UINT64_MAX;
 
-	for (size_t i = 0; i < agent->tiers.count; i++)
+	(void)agent;
+	for (size_t i = 0; i < home.tiers.count; i++)
 		if (has_work(&keepers[i]) && keepers[i].retry_ns < soonest)
 			soonest = keepers[i].retry_ns;
 	return soonest;
@@ -256,11 +254,12 @@ static int begin(struct agent *agent, struct tpck_error *err)
 {
 	int rc = 0;
 
+	(void)agent;
 	(void)err;
 	if (gethostname(host, sizeof host - 1))
 		snprintf(host, sizeof host, "?");
 	snprintf(whose, sizeof whose, "%s.%d.%" PRIx64, host, (int)getpid(), tpck_clock_realtime_ns());
-	for (size_t i = 0; i < agent->tiers.count && !rc; i++)
+	for (size_t i = 0; i < home.tiers.count && !rc; i++)
 		rc = worker_start(&keepers[i].worker);
 	return rc;
 }
@@ -268,9 +267,10 @@ static int begin(struct agent *agent, struct tpck_error *err)
 /* Takes along what no tier has yet, as far as it can be written now. */
 static void stop(struct agent *agent)
 {
-	for (size_t i = 0; i < agent->tiers.count; i++) {
+	(void)agent;
+	for (size_t i = 0; i < home.tiers.count; i++) {
 		struct keeper *keeper = &keepers[i];
-		struct history_job last = {.agent = agent, .tier = i, .lines = keeper->waiting};
+		struct history_job last = {.tier = i, .lines = keeper->waiting};
 
 		worker_stop(&keeper->worker);
 		if (keeper->waiting.size)
@@ -298,15 +298,15 @@ static json_object *interval_json(const char *tier, const struct tpck_interval_h
 
 void history_answer(const struct agent *agent, json_object *answer)
 {
-	const struct tpck_interval *set = &agent->settings.durable_interval;
+	const struct tpck_interval *set = &home.settings.durable_interval;
 	json_object *tiers = json_object_new_array();
 
 	json_object_object_add(answer, "durable_interval",
 			       json_object_new_string(set->unit == TPCK_INTERVAL_SECONDS      ? "seconds"
 						      : set->unit == TPCK_INTERVAL_ITERATIONS ? "iterations" : "auto"));
 	json_object_object_add(answer, "durable_count", json_object_new_double(set->count));
-	for (size_t i = 0; i < agent->tiers.count; i++)
-		json_object_array_add(tiers, interval_json(agent->tiers.name[i], i ? &agent->slower[i].history : &agent->history));
+	for (size_t i = 0; i < home.tiers.count; i++)
+		json_object_array_add(tiers, interval_json(home.tiers.name[i], i ? &agent->slower[i].history : &agent->history));
 	json_object_object_add(answer, "intervals", tiers);
 	if (flush_sec <= 0)
 		return;
@@ -371,7 +371,7 @@ static json_object *session_event(const char *kind, const struct live *live)
 	return event;
 }
 
-static void note(struct agent *agent, json_object *event)
+static void note(json_object *event)
 {
 	const char *text = json_object_to_json_string_ext(event, JSON_C_TO_STRING_PLAIN | JSON_C_TO_STRING_NOSLASHESCAPE);
 	const char *kind = json_object_get_string(json_object_object_get(event, "event"));
@@ -382,9 +382,9 @@ static void note(struct agent *agent, json_object *event)
 		memcpy(line, text, size - 1);
 		line[size - 1] = '\n';
 		/* On a tmpfs, which no other agent writes. */
-		if (tpck_path_join(path, sizeof path, agent->folder, TPCK_HISTORY) == 0)
+		if (tpck_path_join(path, sizeof path, home.folder, TPCK_HISTORY) == 0)
 			(void)tpck_history_append((struct tpck_below){AT_FDCWD, 0}, path, line, size, TPCK_HISTORY_BYTES, NULL);
-		for (size_t i = 0; i < agent->tiers.count; i++)
+		for (size_t i = 0; i < home.tiers.count; i++)
 			wait_for_tier(&keepers[i].waiting, line, size, false);
 	}
 	free(line);
@@ -406,24 +406,24 @@ static void put_executable(json_object *event, const char *identity)
 	put_text(event, "executable", text);
 }
 
-void history_taken_over(struct agent *agent, const struct live *live)
+void history_taken_over(const struct live *live)
 {
 	json_object *event = session_event("taken over", live);
 
 	put_text(event, "host", host);
-	note(agent, event);
+	note(event);
 }
 
 /* 0 is memory, 1 the first durable tier. */
-static uint64_t level_of(const struct agent *agent, const char *from)
+static uint64_t level_of(const char *from)
 {
-	for (size_t i = 0; i < agent->tiers.count; i++)
-		if (strcmp(agent->tiers.name[i], from) == 0)
+	for (size_t i = 0; i < home.tiers.count; i++)
+		if (strcmp(home.tiers.name[i], from) == 0)
 			return i + 1;
 	return 0;
 }
 
-static void put_offer(struct agent *agent, json_object *event, const struct live *live)
+static void put_offer(json_object *event, const struct live *live)
 {
 	const struct tpck_control *control = live->session->control;
 
@@ -433,11 +433,11 @@ static void put_offer(struct agent *agent, json_object *event, const struct live
 	put(event, "from_step", control->resume_step);
 	if (live->offered_from) {
 		put_text(event, "from", live->offered_from);
-		put(event, "from_level", level_of(agent, live->offered_from));
+		put(event, "from_level", level_of(live->offered_from));
 	}
 }
 
-void history_started(struct agent *agent, const struct live *live)
+void history_started(const struct live *live)
 {
 	json_object *event = session_event("started", live);
 
@@ -445,22 +445,22 @@ void history_started(struct agent *agent, const struct live *live)
 	put(event, "pid", (uint64_t)live->pid);
 	put(event, "world", live->launch->world);
 	put_executable(event, live->session->identity);
-	put_offer(agent, event, live);
-	note(agent, event);
+	put_offer(event, live);
+	note(event);
 }
 
-void history_resumed(struct agent *agent, const struct live *live)
+void history_resumed(const struct live *live)
 {
 	const struct tpck_status *status = &live->session->control->status;
 	json_object *event = session_event("resumed", live);
 
-	put_offer(agent, event, live);
+	put_offer(event, live);
 	put_sec(event, "forward_sec", (double)status->forward_ns / 1e9);
 	put_sec(event, "inject_sec", (double)status->inject_ns / 1e9);
-	note(agent, event);
+	note(event);
 }
 
-void history_diverged(struct agent *agent, const struct live *live, const struct tpck_diverged *diverged)
+void history_diverged(const struct live *live, const struct tpck_diverged *diverged)
 {
 	json_object *event = session_event("diverged", live);
 	char what[sizeof diverged->what];
@@ -471,7 +471,7 @@ void history_diverged(struct agent *agent, const struct live *live, const struct
 	put(event, "in_iteration", diverged->at);
 	put_text(event, "why", what);
 	put_text(event, "then", diverged->ends ? "ended" : diverged->again ? "tries again" : "from its beginning");
-	note(agent, event);
+	note(event);
 }
 
 static void put_running(json_object *event, const struct live *live)
@@ -480,13 +480,13 @@ static void put_running(json_object *event, const struct live *live)
 }
 
 /* An agent adopts what is kept of a dead process, too: its death is known then. */
-static bool known_dead(const struct agent *agent, const struct live *live)
+static bool known_dead(const struct live *live)
 {
 	struct tpck_history history = {0};
 	char path[TPCK_PATH_MAX];
 	bool known = false;
 
-	if (tpck_path_join(path, sizeof path, agent->folder, TPCK_HISTORY) == 0)
+	if (tpck_path_join(path, sizeof path, home.folder, TPCK_HISTORY) == 0)
 		(void)tpck_history_read(&history, path, NULL);
 	for (size_t i = 0; i < history.count && !known; i++)
 		known = tpck_event_is(&history.events[i], "died") &&
@@ -497,7 +497,7 @@ static bool known_dead(const struct agent *agent, const struct live *live)
 	return known;
 }
 
-void history_died(struct agent *agent, const struct live *live, enum tpck_death death)
+void history_died(const struct live *live, enum tpck_death death)
 {
 	static const char *const names[] = {"on its way to a resume", "within an iteration of its start", "later"};
 	const struct tpck_control *control = live->session->control;
@@ -505,7 +505,7 @@ void history_died(struct agent *agent, const struct live *live, enum tpck_death 
 	json_object *event;
 
 	/* No process was watched: one of an earlier agent's. */
-	if (live->pid <= 0 && known_dead(agent, live))
+	if (live->pid <= 0 && known_dead(live))
 		return;
 	event = session_event("died", live);
 	put_running(event, live);
@@ -517,37 +517,37 @@ void history_died(struct agent *agent, const struct live *live, enum tpck_death 
 		put(event, "kept_step", live->newest_step);
 	/* One that was not live yet had nothing new to lose. */
 	put(event, "lost", death != TPCK_DEATH_STARTING && reached > safe ? reached - safe : 0);
-	note(agent, event);
+	note(event);
 }
 
-void history_ended(struct agent *agent, const struct live *live)
+void history_ended(const struct live *live)
 {
 	json_object *event = session_event("ended", live);
 
 	put_running(event, live);
-	note(agent, event);
+	note(event);
 }
 
-static void note_durable(struct agent *agent, json_object *event, const struct tpck_manifest *manifest, uint64_t write_ns, uint64_t verify_ns)
+static void note_durable(json_object *event, const struct tpck_manifest *manifest, uint64_t write_ns, uint64_t verify_ns)
 {
 	flush_bytes = manifest->stored_bytes;
 	flush_sec = (double)write_ns / 1e9;
-	put_text(event, "tier", agent->tiers.name[0]);
+	put_text(event, "tier", home.tiers.name[0]);
 	put(event, "step", manifest->point.step);
 	put(event, "bytes", tpck_manifest_bytes(manifest));
 	put(event, "new_bytes", manifest->stored_bytes);
 	put_sec(event, "write_sec", (double)write_ns / 1e9);
 	put_sec(event, "verify_sec", (double)verify_ns / 1e9);
-	note(agent, event);
+	note(event);
 }
 
-void history_durable(struct agent *agent, const struct live *live, const struct tpck_manifest *manifest, uint64_t write_ns,
+void history_durable(const struct live *live, const struct tpck_manifest *manifest, uint64_t write_ns,
 		     uint64_t verify_ns)
 {
-	note_durable(agent, session_event("durable", live), manifest, write_ns, verify_ns);
+	note_durable(session_event("durable", live), manifest, write_ns, verify_ns);
 }
 
-void history_salvaged(struct agent *agent, const struct tpck_program *program, const struct tpck_manifest *manifest, uint64_t took_ns)
+void history_salvaged(const struct tpck_program *program, const struct tpck_manifest *manifest, uint64_t took_ns)
 {
 	const struct tpck_member *first = manifest->member_count ? &manifest->members[0] : NULL;
 	json_object *event = event_new("durable");
@@ -565,27 +565,27 @@ void history_salvaged(struct agent *agent, const struct tpck_program *program, c
 		put(event, "skipped", first->notes.skipped);
 		put_sec(event, "waited_sec", (double)first->notes.wait_ns_sum / 1e9);
 	}
-	note_durable(agent, event, manifest, took_ns, 0);
+	note_durable(event, manifest, took_ns, 0);
 }
 
-void history_copied(struct agent *agent, size_t tier, const struct tpck_point *point, uint64_t bytes, uint64_t took_ns)
+void history_copied(size_t tier, const struct tpck_point *point, uint64_t bytes, uint64_t took_ns)
 {
 	json_object *event = event_new("copied");
 
-	put_text(event, "tier", agent->tiers.name[tier]);
+	put_text(event, "tier", home.tiers.name[tier]);
 	put(event, "generation", point->generation);
 	put(event, "step", point->step);
 	put(event, "new_bytes", bytes);
 	put_sec(event, "took_sec", (double)took_ns / 1e9);
-	note(agent, event);
+	note(event);
 }
 
-void history_store(struct agent *agent, size_t tier, const char *why)
+void history_store(size_t tier, const char *why)
 {
 	json_object *event = event_new(why ? "store failed" : "store works");
 
-	put_text(event, "tier", agent->tiers.name[tier]);
+	put_text(event, "tier", home.tiers.name[tier]);
 	if (why)
 		put_text(event, "why", why);
-	note(agent, event);
+	note(event);
 }

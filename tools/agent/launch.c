@@ -50,7 +50,7 @@ static void launch_free(struct agent *agent, struct launch *launch)
 			*place = launch->next;
 			break;
 		}
-	accord_free(agent, launch);
+	accord_free(launch);
 	tpck_manifest_free(launch->base);
 	ranks_here_free(&launch->here);
 	free(launch);
@@ -112,7 +112,7 @@ void launch_leave(struct agent *agent, struct live *live)
 void launch_said(struct agent *agent, struct launch *launch, uint32_t hellos)
 {
 	launch->hellos -= hellos;
-	live_settle_launch(agent, launch);
+	live_settle_launch(launch);
 	free_if_empty(agent, launch);
 }
 
@@ -290,7 +290,7 @@ static bool commit(struct agent *agent, struct launch *launch, uint64_t step)
 	tpck_log_debug("committed step %" PRIu64 " of generation %" PRIu64, step, launch->generation);
 	for (uint32_t i = 0; i < launch->world; i++)
 		live_committed(agent, rank[i].live, (unsigned)live_image_of(rank[i].live, step));
-	peers_committed(agent, launch);
+	peers_committed(launch);
 	return true;
 }
 

@@ -94,21 +94,21 @@ static bool all_durable(const struct agent *agent)
 
 uint64_t agent_linger_ns(const struct agent *agent)
 {
-	return agent->nobody_returns ? 0 : (uint64_t)(agent->settings.linger_sec * 1e9);
+	return agent->nobody_returns ? 0 : (uint64_t)(home.settings.linger_sec * 1e9);
 }
 
 /* When the agent has nothing more to wait for; UINT64_MAX: it has. */
 static uint64_t leave_at(const struct agent *agent)
 {
-	uint64_t first = agent->settings.peers.count ? agent_linger_ns(agent) : FIRST_WAIT_NS, linger;
+	uint64_t first = home.settings.peers.count ? agent_linger_ns(agent) : FIRST_WAIT_NS, linger;
 	uint64_t idle = leaving.idle_since_ns + (agent->served || agent->nobody_returns ? IDLE_WAIT_NS : first);
 
 	if (agent->clients || loop.jobs || agent->lives || files_owed())
 		return UINT64_MAX;
 	/* A program that died may come back, and read what it has saved. */
 	linger = agent->files_died_ns && files_kept() ? agent->files_died_ns + agent_linger_ns(agent) : 0;
-	if (peers_leave_at(agent) > linger)
-		linger = peers_leave_at(agent);
+	if (peers_leave_at() > linger)
+		linger = peers_leave_at();
 	return linger > idle ? linger : idle;
 }
 
@@ -133,8 +133,8 @@ static void consider(struct agent *agent)
 	/* Somebody removed the memory tier: there is nothing left to keep, and nobody can reach us. */
 	if (now >= leaving.look_ns) {
 		leaving.look_ns = now + LOOK_NS;
-		if (access(agent->socket_path, F_OK) != 0 && errno == ENOENT) {
-			tpck_log_warn("%s was removed; ending", agent->folder);
+		if (access(home.socket_path, F_OK) != 0 && errno == ENOENT) {
+			tpck_log_warn("%s was removed; ending", home.folder);
 			agent->stopping = true;
 			loop_end();
 			return;
@@ -142,7 +142,7 @@ static void consider(struct agent *agent)
 	}
 	/* Once it is: of what comes later, as from programs that run, there is no end. */
 	if (agent->stopping && !loop.jobs && (!files_owed() || files_failing()) && !peers_hold_lost() &&
-	    ((all_durable(agent) && !salvage_owes(agent)) || now < agent->flush_retry_ns))
+	    ((all_durable(agent) && !salvage_owes()) || now < agent->flush_retry_ns))
 		leaving.through = true;
 	if (leaving.stop_now || (leaving.through && (!agent->together || peers_may_leave(true)))) {
 		say_what_stays(agent);
@@ -173,9 +173,9 @@ static uint64_t deadline(const struct agent *agent)
 /* Before any thread is made, which would take signals otherwise. */
 static int begin(struct agent *agent, struct tpck_error *err)
 {
+	(void)agent;
 	sigset_t signals;
 
-	(void)agent;
 	(void)err;
 	signal(SIGPIPE, SIG_IGN);
 	signal(SIGHUP, SIG_IGN);

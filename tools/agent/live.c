@@ -114,9 +114,8 @@ static void release(struct live *live, unsigned i)
 		unlink(live->images[i].path);
 }
 
-void live_unpin(struct agent *agent, struct live *live, unsigned i)
+void live_unpin(struct live *live, unsigned i)
 {
-	(void)agent;
 	atomic_fetch_sub(&live->images[i].map.header->pins, 1);
 	release(live, i);
 }
@@ -127,7 +126,7 @@ void live_retire_ancestors(struct agent *agent, const struct live *heir)
 	for (struct live *live = agent->lives; live; live = live->next)
 		if (live != heir && live->life == LIFE_DEAD && live->program == heir->program &&
 		    live->session->name.generation < heir->session->name.generation)
-			live_retire(agent, live);
+			live_retire(live);
 }
 
 void live_committed(struct agent *agent, struct live *live, unsigned i)
@@ -145,12 +144,11 @@ void live_committed(struct agent *agent, struct live *live, unsigned i)
 		live_retire_ancestors(agent, live);
 }
 
-static void give_up(struct agent *agent, struct live *live, unsigned i, const char *why)
+static void give_up(struct live *live, unsigned i, const char *why)
 {
 	const struct tpck_image_header *header = live->images[i].map.header;
 	struct tpck_held held = {.image = i, .generation = header->generation, .step = header->step};
 
-	(void)agent;
 	tpck_log_warn("snapshot of step %" PRIu64 " is abandoned: %s", header->step, why);
 	live_image_state(live, i, TPCK_IMAGE_HELD, TPCK_IMAGE_ABANDONED);
 	if (live->client)
@@ -194,7 +192,7 @@ static void check_done(struct agent *agent, struct job *job)
 	else if (live->images[check->image].map.header->step != check->step)
 		live_held(live, check->image);
 	else if (check->rc)
-		give_up(agent, live, check->image, check->error.text);
+		give_up(live, check->image, check->error.text);
 	else if (live->launch) {
 		live->images[check->image].good = true;
 		live->images[check->image].good_step = check->step;
@@ -238,9 +236,8 @@ static void keep_outgrown(struct live *live, const struct tpck_image *map)
 	live->outgrown[live->outgrown_count++] = *map;
 }
 
-void live_open_images(struct agent *agent, struct live *live)
+void live_open_images(struct live *live)
 {
-	(void)agent;
 	for (unsigned i = 0; i < TPCK_IMAGES_MAX; i++) {
 		struct live_image *image = &live->images[i];
 		struct tpck_image map = {0};
@@ -267,9 +264,8 @@ void live_open_images(struct agent *agent, struct live *live)
 
 /* ---- the end ------------------------------------------------------------------------------ */
 
-void live_retire(struct agent *agent, struct live *live)
+void live_retire(struct live *live)
 {
-	(void)agent;
 	live->life = LIFE_GONE;
 }
 

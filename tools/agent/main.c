@@ -84,7 +84,7 @@ static void usage(FILE *to)
 static pid_t listener(void)
 {
 	struct sockaddr_un address = {.sun_family = AF_UNIX};
-	int folder = open(agent.folder, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	int folder = open(home.folder, O_PATH | O_DIRECTORY | O_CLOEXEC);
 	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	struct ucred other = {0};
 	socklen_t size = sizeof other;
@@ -131,11 +131,11 @@ static bool is_file(int fd)
 static int try_lock(struct tpck_error *err)
 {
 	char path[TPCK_PATH_MAX];
-	int fd, rc = tpck_folder_make(agent.folder, err);
+	int fd, rc = tpck_folder_make(home.folder, err);
 
 	if (rc)
 		return rc;
-	tpck_path_join(path, sizeof path, agent.folder, "agent.lock");
+	tpck_path_join(path, sizeof path, home.folder, "agent.lock");
 	fd = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600);
 	if (fd < 0 && errno != ENOENT)
 		return tpck_error_set(err, errno, "opening %s", path);
@@ -167,7 +167,7 @@ static int take_lock(struct tpck_error *err)
 		if (listener())
 			return -EALREADY;
 		if (tpck_clock_monotonic_ns() > until)
-			return tpck_error_set(err, EBUSY, "waiting for the agent that holds %s/agent.lock", agent.folder);
+			return tpck_error_set(err, EBUSY, "waiting for the agent that holds %s/agent.lock", home.folder);
 		usleep(20000);
 	}
 }
@@ -292,7 +292,7 @@ static void redirect(bool foreground)
 	}
 	if (foreground)
 		return;
-	tpck_path_join(path, sizeof path, agent.folder, "agent.log");
+	tpck_path_join(path, sizeof path, home.folder, "agent.log");
 	fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600);
 	if (fd >= 0 && is_file(fd))
 		dup2(fd, STDERR_FILENO);
@@ -307,21 +307,21 @@ static void keep_log(void)
 	char path[TPCK_PATH_MAX], *text;
 	size_t size;
 
-	tpck_path_join(path, sizeof path, agent.folder, "agent.log");
+	tpck_path_join(path, sizeof path, home.folder, "agent.log");
 	if (tpck_file_read(path, 1 << 30, &text, &size, &err))
 		return;
 	if (size)
-		(void)agent.tier->operations->mark(agent.tier, "agent.log",
-						   size > LOG_KEEP ? text + size - LOG_KEEP : text, &err);
+		(void)home.tier->operations->mark(home.tier, "agent.log",
+						  size > LOG_KEEP ? text + size - LOG_KEEP : text, &err);
 	free(text);
 }
 
 /* "SHM/.JOB.ended.PID", which is no job's name. */
 static int ended_prefix(char *path, size_t size)
 {
-	const char *slash = strrchr(agent.folder, '/');
+	const char *slash = strrchr(home.folder, '/');
 
-	return snprintf(path, size, "%.*s/.%s.ended.", (int)(slash - agent.folder), agent.folder, slash + 1) < (int)size - 16
+	return snprintf(path, size, "%.*s/.%s.ended.", (int)(slash - home.folder), home.folder, slash + 1) < (int)size - 16
 		       ? 0
 		       : -ENAMETOOLONG;
 }
@@ -336,7 +336,7 @@ static void remove_memory(void)
 		return;
 	used = strlen(away);
 	snprintf(away + used, sizeof away - used, "%d", (int)getpid());
-	if (rename(agent.folder, away) == 0)
+	if (rename(home.folder, away) == 0)
 		(void)tpck_folder_remove(away);
 }
 
@@ -428,7 +428,7 @@ static int take_over(struct tpck_error *err)
 		usleep(500);
 		now = tpck_clock_monotonic_ns();
 	}
-	return lock == -EAGAIN ? tpck_error_set(err, EBUSY, "waiting for the agent that holds %s", agent.folder) : lock;
+	return lock == -EAGAIN ? tpck_error_set(err, EBUSY, "waiting for the agent that holds %s", home.folder) : lock;
 }
 
 static int set_up(const char *job, struct tpck_error *err)
@@ -436,26 +436,26 @@ static int set_up(const char *job, struct tpck_error *err)
 	char shm[TPCK_PATH_MAX];
 	int rc;
 
-	tpck_settings_read(&agent.settings, environ);
+	tpck_settings_read(&home.settings, environ);
 	if (!job)
-		job = agent.settings.job;
+		job = home.settings.job;
 	if (!tpck_job_name_valid(job))
 		return tpck_error_set(err, EINVAL, "using '%.100s' as a job's name", job);
-	snprintf(agent.job, sizeof agent.job, "%.200s", job);
-	job = agent.job;
-	tpck_settings_shm(&agent.settings, shm, sizeof shm);
-	if (tpck_path_join(agent.folder, sizeof agent.folder - 64, shm, job))
+	snprintf(home.job, sizeof home.job, "%.200s", job);
+	job = home.job;
+	tpck_settings_shm(&home.settings, shm, sizeof shm);
+	if (tpck_path_join(home.folder, sizeof home.folder - 64, shm, job))
 		return tpck_error_set(err, ENAMETOOLONG, "using %s", shm);
-	tpck_path_join(agent.socket_path, sizeof agent.socket_path, agent.folder, "agent.sock");
+	tpck_path_join(home.socket_path, sizeof home.socket_path, home.folder, "agent.sock");
 	rc = check_memory_folder(shm, TPCK_DOOR_ABOVE | TPCK_DOOR_STICKY, err);
 	if (!rc)
-		rc = check_memory_folder(agent.folder, 0, err);
+		rc = check_memory_folder(home.folder, 0, err);
 	if (!rc)
-		rc = tpck_tiers_open(&agent.tiers, &agent.settings, job, TPCK_WRITER_AUTO, err);
-	for (size_t i = 0; i < agent.tiers.count; i++)
-		agent.tiers.tier[i]->own_only = true;
-	agent.tiers.complain = trouble_complain;
-	agent.tier = agent.tiers.tier[0];
+		rc = tpck_tiers_open(&home.tiers, &home.settings, job, TPCK_WRITER_AUTO, err);
+	for (size_t i = 0; i < home.tiers.count; i++)
+		home.tiers.tier[i]->own_only = true;
+	home.tiers.complain = trouble_complain;
+	home.tier = home.tiers.tier[0];
 	return rc;
 }
 
@@ -465,7 +465,7 @@ static int check_launch(bool foreground, struct tpck_error *err)
 
 	const char *ulfm = getenv("OMPI_MCA_mpi_ft_enable");
 
-	agent.launched = peers_launched(&agent, foreground);
+	agent.launched = peers_launched(foreground);
 	agent.together = agent.launched && !(ulfm && atoi(ulfm));
 	if (agent.launched && here && atoi(here) > 1)
 		return tpck_error_set(err, EINVAL, "mpirun has started %s agents on this node, which is to have one (--map-by ppr:1:node)", here);

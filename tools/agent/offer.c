@@ -12,11 +12,12 @@
 #include <string.h>
 
 #include "agent/loop/trouble.h"
+#include "agent/programs/programs.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/log.h"
 #include "runtime/store/quarantine.h"
 #include "runtime/store/stage.h"
-#include "tools/agent/identity.h"
+#include "agent/programs/identity.h"
 
 struct choice {
 	struct tpck_point point;
@@ -68,10 +69,10 @@ static int stage_memory(const struct offer_request *request, struct memory_candi
 	return 0;
 }
 
-static int stage_durable(struct agent *agent, const struct offer_request *request, const struct choice *choice,
+static int stage_durable(const struct offer_request *request, const struct choice *choice,
 			 struct offer *offer, struct tpck_error *err)
 {
-	struct tpck_tier *tier = agent->tiers.tier[choice->tier];
+	struct tpck_tier *tier = home.tiers.tier[choice->tier];
 	struct tpck_manifest **manifest = choice->manifest;
 	const struct tpck_member *member = tpck_manifest_member(*manifest, request->rank, request->ordinal);
 	struct tpck_session_name name = {(*manifest)->point.generation, request->rank, request->ordinal};
@@ -92,7 +93,7 @@ static int stage_durable(struct agent *agent, const struct offer_request *reques
 	}
 	/* What this rank has in memory may be of later steps, which another rank does not have. */
 	tpck_session_name_format(&name, text, sizeof text);
-	snprintf(from, sizeof from, "%s/%s", agent->folder, text);
+	snprintf(from, sizeof from, "%s/%s", home.folder, text);
 	tpck_stage_behind(from, &member->cut, request->session_path);
 	offer->cut = member->cut;
 	return 0;
@@ -146,7 +147,7 @@ static bool same_point(const struct tpck_point *a, const struct tpck_point *b)
 }
 
 /* Stages this rank's share of a point, from the fastest place that has it whole. */
-static bool stage_one(struct agent *agent, const struct offer_request *request, const struct choices *choices,
+static bool stage_one(const struct offer_request *request, const struct choices *choices,
 		      const struct tpck_point *point, struct offer *offer, struct choice **taken)
 {
 	for (size_t i = 0; i < choices->count; i++) {
@@ -156,7 +157,7 @@ static bool stage_one(struct agent *agent, const struct offer_request *request, 
 		if (!same_point(&choice->point, point) || !may_be_given(request, choice, offer))
 			continue;
 		if (!(choice->memory ? stage_memory(request, choice->memory, offer, &err)
-				     : stage_durable(agent, request, choice, offer, &err))) {
+				     : stage_durable(request, choice, offer, &err))) {
 			*taken = choice;
 			return true;
 		}
@@ -175,7 +176,7 @@ static bool has_point(const struct choices *choices, const struct tpck_point *po
 }
 
 /* All ranks, or none. */
-static bool stage_all(struct agent *agent, const struct offer_request *requests, const struct choices *choices,
+static bool stage_all(const struct offer_request *requests, const struct choices *choices,
 		      struct offer *offers, size_t count, const struct tpck_point *point, struct tpck_manifest **base)
 {
 	struct choice *taken = NULL, *first = NULL;
@@ -183,13 +184,13 @@ static bool stage_all(struct agent *agent, const struct offer_request *requests,
 	size_t done = 0;
 
 	for (; done < count; done++) {
-		if (!stage_one(agent, &requests[done], &choices[done], point, &offers[done], &taken))
+		if (!stage_one(&requests[done], &choices[done], point, &offers[done], &taken))
 			break;
 		if (done == 0)
 			first = taken;
 		offers[done].made = true;
 		offers[done].point = *point;
-		offers[done].from = taken->memory ? "memory" : agent->tiers.name[taken->tier];
+		offers[done].from = taken->memory ? "memory" : home.tiers.name[taken->tier];
 	}
 	if (done < count) {
 		for (size_t i = 0; i < count; i++) {
@@ -214,7 +215,7 @@ static bool stage_all(struct agent *agent, const struct offer_request *requests,
 }
 
 /* Goes through the points of the first rank, newest first, until one is staged for all. */
-static void try_choices(struct agent *agent, const struct offer_request *requests, const struct choices *choices,
+static void try_choices(const struct offer_request *requests, const struct choices *choices,
 			struct offer *offers, size_t count, struct tpck_manifest **base)
 {
 	uint64_t wanted = requests[0].wanted_step;
@@ -235,7 +236,7 @@ static void try_choices(struct agent *agent, const struct offer_request *request
 		if (!all)
 			continue;
 		wanted_seen = true;
-		if (stage_all(agent, requests, choices, offers, count, point, base))
+		if (stage_all(requests, choices, offers, count, point, base))
 			return;
 	}
 	for (size_t r = 0; r < count && !wanted_seen && wanted != UINT64_MAX; r++)
@@ -251,7 +252,7 @@ struct difference {
 	bool found;
 };
 
-static void weigh(struct agent *agent, const struct offer_request *request, const char *identity,
+static void weigh(const struct offer_request *request, const char *identity,
 		  const struct tpck_point *point, struct difference *newest, size_t *programs)
 {
 	struct tpck_program *program;
@@ -260,7 +261,7 @@ static void weigh(struct agent *agent, const struct offer_request *request, cons
 	d.relation = identity_compare(request->identity, identity, d.what, sizeof d.what);
 	if (d.relation == IDENTITY_SAME || d.relation == IDENTITY_APART)
 		return;
-	program = program_of(agent, identity, NULL);
+	program = program_of(identity, NULL);
 	/* Of one that ended well nobody expects to go on. */
 	if (!program || tpck_program_allows(program, point) != TPCK_ALLOWED)
 		return;
@@ -272,7 +273,7 @@ static void weigh(struct agent *agent, const struct offer_request *request, cons
 		*newest = d;
 }
 
-static void notice_difference(struct agent *agent, const struct offer_request *request, struct tpck_tier *tier,
+static void notice_difference(const struct offer_request *request, struct tpck_tier *tier,
 			      const struct tpck_catalog *catalog, struct offer *offer)
 {
 	struct difference newest = {.found = false};
@@ -282,12 +283,12 @@ static void notice_difference(struct agent *agent, const struct offer_request *r
 	for (size_t i = 0; i < catalog->count; i++)
 		if (catalog->manifests[i] && tpck_manifest_need(catalog->manifests[i], tier, request->rank, NULL) == 0)
 			for (size_t m = 0; m < catalog->manifests[i]->member_count; m++)
-				weigh(agent, request, catalog->manifests[i]->members[m].identity,
+				weigh(request, catalog->manifests[i]->members[m].identity,
 				      &catalog->manifests[i]->point, &newest, &programs);
 	for (size_t i = 0; i < request->memory_count; i++)
-		weigh(agent, request, request->memory[i].identity, &request->memory[i].point, &newest, &programs);
+		weigh(request, request->memory[i].identity, &request->memory[i].point, &newest, &programs);
 	if (request->other_identity)
-		weigh(agent, request, request->other_identity, &request->other_point, &newest, &programs);
+		weigh(request, request->other_identity, &request->other_point, &newest, &programs);
 	/* Another executable never was the one to go on: it needs no word. */
 	if (newest.found && newest.relation == IDENTITY_CHANGED)
 		snprintf(offer->notice, sizeof offer->notice, "not resuming: %s", newest.what);
@@ -311,27 +312,27 @@ static bool has_request(struct tpck_manifest *manifest, struct tpck_tier *tier, 
 }
 
 /* Checkpoints of one tier that are this program's. */
-static void gather(struct agent *agent, const struct offer_request *request, const struct tpck_catalog *catalog, size_t tier,
+static void gather(const struct offer_request *request, const struct tpck_catalog *catalog, size_t tier,
 		   struct choice *choices, size_t *count)
 {
 	for (size_t i = 0; i < catalog->count; i++)
-		if (has_request(catalog->manifests[i], agent->tiers.tier[tier], request))
+		if (has_request(catalog->manifests[i], home.tiers.tier[tier], request))
 			choices[(*count)++] = (struct choice){catalog->manifests[i]->point, NULL, &catalog->manifests[i], tier};
 }
 
-static void gather_all(struct agent *agent, const struct offer_request *request, struct tpck_catalog *catalogs,
+static void gather_all(const struct offer_request *request, struct tpck_catalog *catalogs,
 		       struct choices *choices)
 {
 	size_t room = request->memory_count + 1;
 
-	for (size_t t = 0; t < agent->tiers.count; t++)
+	for (size_t t = 0; t < home.tiers.count; t++)
 		room += catalogs[t].count;
 	choices->at = calloc(room, sizeof *choices->at);
 	for (size_t i = 0; choices->at && i < request->memory_count; i++)
 		if (!request->memory[i].identity_differs && !request->memory[i].bad)
 			choices->at[choices->count++] = (struct choice){request->memory[i].point, &request->memory[i], NULL, 0};
-	for (size_t t = 0; choices->at && t < agent->tiers.count; t++)
-		gather(agent, request, &catalogs[t], t, choices->at, &choices->count);
+	for (size_t t = 0; choices->at && t < home.tiers.count; t++)
+		gather(request, &catalogs[t], t, choices->at, &choices->count);
 	if (choices->count)
 		qsort(choices->at, choices->count, sizeof *choices->at, newest_first);
 }
@@ -346,7 +347,7 @@ static bool given_up(const struct offer_request *request, struct offer *offer)
 	return true;
 }
 
-void offer_choose(struct agent *agent, bool store, const struct offer_request *requests, struct offer *offers, size_t count,
+void offer_choose(bool store, const struct offer_request *requests, struct offer *offers, size_t count,
 		  struct tpck_manifest **base)
 {
 	struct tpck_catalog catalogs[TPCK_TIERS_MAX] = {{0}};
@@ -357,26 +358,26 @@ void offer_choose(struct agent *agent, bool store, const struct offer_request *r
 	memset(offers, 0, count * sizeof *offers);
 	if (!choices)
 		return;
-	for (size_t t = agent->tiers.count, first = store ? 0 : 1; t-- > first;) {
+	for (size_t t = home.tiers.count, first = store ? 0 : 1; t-- > first;) {
 		struct tpck_error err = {0};
 
-		store_enter(t);
-		if (tpck_catalog_load(&catalogs[t], agent->tiers.tier[t], NULL, say_unreadable, agent->tiers.tier[t], &err))
+		home_enter(t);
+		if (tpck_catalog_load(&catalogs[t], home.tiers.tier[t], NULL, say_unreadable, home.tiers.tier[t], &err))
 			trouble_complain(&err);
 	}
 	for (size_t r = 0; r < count; r++) {
-		gather_all(agent, &requests[r], catalogs, &choices[r]);
+		gather_all(&requests[r], catalogs, &choices[r]);
 		loops = given_up(&requests[r], &offers[r]) || loops;
 	}
 	if (!loops)
-		try_choices(agent, requests, choices, offers, count, base);
-	for (size_t t = 0; t < agent->tiers.count; t++) {
+		try_choices(requests, choices, offers, count, base);
+	for (size_t t = 0; t < home.tiers.count; t++) {
 		for (size_t r = 0; r < count; r++)
 			if (!offers[r].made && choices[r].count == 0 && !offers[r].notice[0])
-				notice_difference(agent, &requests[r], agent->tiers.tier[t], &catalogs[t], &offers[r]);
+				notice_difference(&requests[r], home.tiers.tier[t], &catalogs[t], &offers[r]);
 		tpck_catalog_free(&catalogs[t]);
 		if (t > 0 || store)
-			store_leave(t);
+			home_leave(t);
 	}
 	for (size_t r = 0; r < count; r++) {
 		if (!offers[r].made && requests[r].lost.generation && !offers[r].notice[0])
@@ -388,15 +389,15 @@ void offer_choose(struct agent *agent, bool store, const struct offer_request *r
 	free(choices);
 }
 
-void offer_tell(struct agent *agent, bool store, const struct offer_request *request, struct offer *offer)
+void offer_tell(bool store, const struct offer_request *request, struct offer *offer)
 {
-	for (size_t t = store ? 0 : 1; t < agent->tiers.count && !offer->notice[0]; t++) {
+	for (size_t t = store ? 0 : 1; t < home.tiers.count && !offer->notice[0]; t++) {
 		struct tpck_catalog catalog = {0};
 
-		store_enter(t);
-		(void)tpck_catalog_load(&catalog, agent->tiers.tier[t], NULL, NULL, NULL, NULL);
-		notice_difference(agent, request, agent->tiers.tier[t], &catalog, offer);
+		home_enter(t);
+		(void)tpck_catalog_load(&catalog, home.tiers.tier[t], NULL, NULL, NULL, NULL);
+		notice_difference(request, home.tiers.tier[t], &catalog, offer);
 		tpck_catalog_free(&catalog);
-		store_leave(t);
+		home_leave(t);
 	}
 }

@@ -51,9 +51,9 @@ struct offer {
  * looked at. *base, where not NULL behind it, is what the first tier has of that point; the caller's to free. Runs in the
  * clerk's thread. Candidates that turn out bad are marked so.
  */
-void offer_choose(struct agent *agent, bool store, const struct offer_request *requests, struct offer *offers, size_t count,
+void offer_choose(bool store, const struct offer_request *requests, struct offer *offers, size_t count,
 		  struct tpck_manifest **base);
 /* To a process that can take none: only what there is of its program as it was started otherwise. */
-void offer_tell(struct agent *agent, bool store, const struct offer_request *request, struct offer *offer);
+void offer_tell(bool store, const struct offer_request *request, struct offer *offer);
 
 #endif

@@ -11,6 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "agent/programs/programs.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/log.h"
 #include "tools/agent/accord/accord.h"
@@ -71,18 +72,18 @@ void live_release_all(struct agent *agent, struct launch *launch)
 
 		tpck_log_info("process %d ended with status 0; its snapshots are released", (int)live->session->control->pid);
 		all = (struct tpck_point){live->session->name.generation, 0};
-		clerk_tell(agent, live, NEWS_ENDED, &all, TPCK_DEATH_FAR);
-		peers_ended(agent, live->session->identity, live->session->name.generation);
+		clerk_tell(live, NEWS_ENDED, &all, TPCK_DEATH_FAR);
+		peers_ended(live->session->identity, live->session->name.generation);
 		if (live->session->name.rank == 0)
-			history_ended(agent, live);
+			history_ended(live);
 		for (struct live *other = agent->lives; other; other = other->next)
 			if (other == live || (other->life == LIFE_DEAD && other->program == live->program &&
 					      other->session->name.generation <= live->session->name.generation))
-				live_retire(agent, other);
+				live_retire(other);
 	}
 }
 
-void live_settle_launch(struct agent *agent, struct launch *launch)
+void live_settle_launch(struct launch *launch)
 {
 	struct live *live;
 	uint64_t step;
@@ -97,7 +98,7 @@ void live_settle_launch(struct agent *agent, struct launch *launch)
 		if (launch_newest(launch, &step))
 			drop_useless_images(live);
 		else
-			live_retire(agent, live);
+			live_retire(live);
 	}
 }
 
@@ -120,7 +121,7 @@ void live_settle(struct agent *agent, struct live *live)
 		else if (launch_is_dead(live->launch) && launch_ended_well(live->launch))
 			live_release_all(agent, live->launch);
 		else
-			live_settle_launch(agent, live->launch);
+			live_settle_launch(live->launch);
 		return;
 	}
 	if (live->newest >= 0)
@@ -132,14 +133,14 @@ void live_settle(struct agent *agent, struct live *live)
 			      live->session->name.generation);
 	/* In the history the first rank speaks for all. */
 	if (live->session->name.rank == 0)
-		history_died(agent, live, how_it_died(live));
+		history_died(live, how_it_died(live));
 	live->launch->died_any = true;
 	if (live->program)
-		clerk_tell(agent, live, NEWS_DIED, &from, how_it_died(live));
+		clerk_tell(live, NEWS_DIED, &from, how_it_died(live));
 	if (live->launch->apart)
 		accord_ended(agent, live);
 	else
-		live_settle_launch(agent, live->launch);
+		live_settle_launch(live->launch);
 }
 
 void live_died(struct agent *agent, struct live *live)
@@ -218,22 +219,22 @@ static void close_gaps(const char *session_path)
 /* Folders that nobody needs, on their way to be removed: their names are free at once. */
 static const char discarded[] = ".discarded.";
 
-static void remove_discarded(struct agent *agent, const char *name)
+static void remove_discarded(const char *name)
 {
 	char path[TPCK_PATH_MAX];
 
-	if (tpck_path_join(path, sizeof path, agent->folder, name) == 0)
+	if (tpck_path_join(path, sizeof path, home.folder, name) == 0)
 		prepare_remove(path);
 }
 
-static void discard(struct agent *agent, const char *name)
+static void discard(const char *name)
 {
 	char path[TPCK_PATH_MAX], away[TPCK_PATH_MAX], as[TPCK_NAME_MAX + sizeof discarded];
 
 	snprintf(as, sizeof as, "%s%.255s", discarded, name);
-	if (tpck_path_join(path, sizeof path, agent->folder, name) || tpck_path_join(away, sizeof away, agent->folder, as))
+	if (tpck_path_join(path, sizeof path, home.folder, name) || tpck_path_join(away, sizeof away, home.folder, as))
 		return;
-	remove_discarded(agent, rename(path, away) == 0 ? as : name);
+	remove_discarded(rename(path, away) == 0 ? as : name);
 }
 
 static void adopt(struct agent *agent, const char *name)
@@ -246,21 +247,21 @@ static void adopt(struct agent *agent, const char *name)
 	uint32_t world;
 	pid_t pid;
 
-	if (tpck_session_open(&session, agent->folder, name, true, &err)) {
+	if (tpck_session_open(&session, home.folder, name, true, &err)) {
 		/* Another version's files are left alone. One made by halves was never welcomed: the
 		 * control page's magic comes last. */
 		if (err.code == EPROTO)
 			tpck_log_warn("%s", err.text);
 		else
-			discard(agent, name);
+			discard(name);
 		return;
 	}
 	/* The session was being made ready: nobody of its generation was welcomed, and whoever waits for that says HELLO again. */
-	if (!session->control->pid && !welcome_complete(agent, session)) {
+	if (!session->control->pid && !welcome_complete(session)) {
 		tpck_log_info("session %s was not begun; it is removed", name);
 		welcome_note_missed(session);
 		tpck_session_close(session);
-		discard(agent, name);
+		discard(name);
 		return;
 	}
 	pid = still_mapped(session) ? session->control->pid : 0;
@@ -283,7 +284,7 @@ static void adopt(struct agent *agent, const char *name)
 	live->adopted = true;
 	if (!pid)
 		close_gaps(session->path);
-	live_open_images(agent, live);
+	live_open_images(live);
 	/* Pins were the dead agent's. */
 	for (unsigned i = 0; i < live->image_count; i++)
 		atomic_store(&live->images[i].map.header->pins, 0);
@@ -292,20 +293,20 @@ static void adopt(struct agent *agent, const char *name)
 		launch->durable_step = atomic_load(&session->control->durable_step);
 		watermark_durable(agent, launch, launch->durable_step);
 	}
-	live->program = program_of(agent, session->identity, &err);
+	live->program = program_of(session->identity, &err);
 	if (!live->program)
 		tpck_log_warn("%s", err.text);
 	tpck_log_info("adopted session %s (process %d %s)", name, (int)session->control->pid,
 		      pid ? "is running" : "is gone");
 	if (session->name.rank == 0)
-		history_taken_over(agent, live);
+		history_taken_over(live);
 }
 
 static void adopt_all(struct agent *agent)
 {
 	struct tpck_session_name name;
 	struct dirent *entry;
-	DIR *folder = opendir(agent->folder);
+	DIR *folder = opendir(home.folder);
 
 	if (!folder)
 		return;
@@ -313,7 +314,7 @@ static void adopt_all(struct agent *agent)
 		if (tpck_session_name_parse(entry->d_name, &name) == 0)
 			adopt(agent, entry->d_name);
 		else if (strncmp(entry->d_name, discarded, strlen(discarded)) == 0)
-			remove_discarded(agent, entry->d_name);
+			remove_discarded(entry->d_name);
 	closedir(folder);
 	launch_settle_adopted(agent);
 	/* Only now, when all ranks of each launch are here. */

@@ -2,7 +2,6 @@
 /* Room for images: how many fit, made and prefaulted in the background. */
 #include "config.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -11,12 +10,9 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-#include "runtime/base/cgroup.h"
+#include "agent/home/room.h"
 #include "runtime/base/log.h"
 #include "tools/agent/agent.h"
-
-/* Left over for the log and for files of the tier itself. */
-#define SPARE (64ull << 20)
 
 /* Of images so large one is made first. */
 #define ONE_FIRST (64ull << 20)
@@ -24,40 +20,6 @@
 static struct worker prefaulter;
 
 /* ---- limits ------------------------------------------------------------------------------- */
-
-/* What the memory control groups above us, and the machine, still allow, but for what is left to others in them. */
-static uint64_t cgroup_room(void)
-{
-	struct tpck_cgroup group;
-	struct tpck_cgroup_room room;
-
-	(void)tpck_cgroup_of("", 0, &group);
-	room = tpck_cgroup_room("", &group);
-	if (room.bytes == UINT64_MAX)
-		return UINT64_MAX;
-	return room.bytes > room.reserve ? room.bytes - room.reserve : 0;
-}
-
-static uint64_t tier_memory(const struct agent *agent)
-{
-	DIR *folder = opendir(agent->folder);
-	struct tpck_session_name name;
-	struct dirent *entry;
-	uint64_t bytes = 0;
-
-	while (folder && (entry = readdir(folder))) {
-		char path[TPCK_PATH_MAX];
-
-		/* Copies of other nodes' snapshots count too (runtime/peer/replica.h), and of what they owe. */
-		if ((tpck_session_name_parse(entry->d_name, &name) == 0 || strncmp(entry->d_name, "copy.", 5) == 0 ||
-		     strncmp(entry->d_name, "fragment.", 9) == 0 || strncmp(entry->d_name, "owed.", 5) == 0) &&
-		    tpck_path_join(path, sizeof path, agent->folder, entry->d_name) == 0)
-			bytes += tpck_folder_memory(path);
-	}
-	if (folder)
-		closedir(folder);
-	return bytes;
-}
 
 static uint64_t image_files_memory(const struct live *live)
 {
@@ -74,19 +36,19 @@ static uint64_t less(uint64_t a, uint64_t b)
 }
 
 /* How many images of so many bytes there may be; the reason when not all that were wanted. */
-static unsigned how_many(struct agent *agent, const struct live *live, uint64_t data_bytes, unsigned wanted,
+static unsigned how_many(const struct live *live, uint64_t data_bytes, unsigned wanted,
 			 char *reason, size_t size)
 {
 	uint64_t one = tpck_image_memory(data_bytes), mine = image_files_memory(live);
-	uint64_t used = tier_memory(agent), others = used > mine ? used - mine : 0;
-	uint64_t by_setting = agent->settings.memory > others ? agent->settings.memory - others : 0;
-	uint64_t by_tmpfs = 0, by_cgroup = cgroup_room(), room;
+	uint64_t used = room_taken(), others = used > mine ? used - mine : 0;
+	uint64_t by_setting = home.settings.memory > others ? home.settings.memory - others : 0;
+	uint64_t by_tmpfs = 0, by_cgroup = room_of_groups(), room;
 	struct statvfs status;
 	unsigned count;
 
-	if (statvfs(agent->folder, &status) == 0)
+	if (statvfs(home.folder, &status) == 0)
 		by_tmpfs = (uint64_t)status.f_bavail * status.f_frsize + mine;
-	by_tmpfs = by_tmpfs > SPARE ? by_tmpfs - SPARE : 0;
+	by_tmpfs = by_tmpfs > ROOM_SPARE ? by_tmpfs - ROOM_SPARE : 0;
 	if (by_cgroup != UINT64_MAX)
 		by_cgroup += mine;
 	room = less(by_setting, less(by_tmpfs, by_cgroup));
@@ -101,25 +63,6 @@ static unsigned how_many(struct agent *agent, const struct live *live, uint64_t 
 			 : count == 2 ? "; a snapshot is left out now and then while one is written"
 																	   : "");
 	return count;
-}
-
-bool prepare_room(const struct agent *agent, uint64_t bytes, char *reason, size_t size)
-{
-	uint64_t used = tier_memory(agent), by_tmpfs = UINT64_MAX, room;
-	uint64_t by_setting = agent->settings.memory > used ? agent->settings.memory - used : 0;
-	struct statvfs status;
-
-	if (statvfs(agent->folder, &status) == 0)
-		by_tmpfs = (uint64_t)status.f_bavail * status.f_frsize;
-	by_tmpfs = by_tmpfs > SPARE ? by_tmpfs - SPARE : 0;
-	room = less(by_setting, less(by_tmpfs, cgroup_room()));
-	if (room < bytes)
-		snprintf(reason, size, "it needs %.1f MiB, and %s allows %.1f MiB", (double)bytes / (1 << 20),
-			 room == by_setting  ? "TRANSPCKPT_MEMORY"
-			 : room == by_tmpfs  ? "free space of the memory tier's tmpfs"
-					    : "the memory that the machine or a control group has left",
-			 (double)room / (1 << 20));
-	return room >= bytes;
 }
 
 /* ---- the work ----------------------------------------------------------------------------- */
@@ -180,7 +123,7 @@ static void prepare_done(struct agent *agent, struct job *job)
 	live->preparing = false;
 	live->jobs--;
 	loop.jobs--;
-	live_open_images(agent, live);
+	live_open_images(live);
 	if (prepare->count) {
 		live->session->control->images = live->image_count;
 		atomic_store(&live->session->control->image_bytes, prepare->data_bytes);
@@ -228,7 +171,7 @@ static bool make_room(struct agent *agent)
 			continue;
 		tpck_log_info("the snapshot of step %" PRIu64 " leaves memory to make room; it is in the store",
 			      dead->newest_step);
-		live_retire(agent, dead);
+		live_retire(dead);
 		any = true;
 	}
 	return any;
@@ -273,7 +216,7 @@ void prepare_begin(struct agent *agent, struct live *live, const struct tpck_pre
 	prepare->data_bytes = wanted->bytes;
 	if (atomic_load(&live->session->control->image_bytes) > prepare->data_bytes)
 		prepare->data_bytes = atomic_load(&live->session->control->image_bytes);
-	prepare->count = how_many(agent, live, prepare->data_bytes, images, prepare->reason, sizeof prepare->reason);
+	prepare->count = how_many(live, prepare->data_bytes, images, prepare->reason, sizeof prepare->reason);
 	/* Images that are there already and large enough stay, whatever has become of the room for others. */
 	if (prepare->count < live->image_count && atomic_load(&live->session->control->image_bytes) == prepare->data_bytes)
 		prepare->count = live->image_count;
@@ -299,7 +242,7 @@ void prepare_again(struct agent *agent)
 		    (live->answered && live->granted >= asked.images))
 			continue;
 		if (!live->answered ||
-		    how_many(agent, live, asked.bytes, asked.images, reason, sizeof reason) > live->granted)
+		    how_many(live, asked.bytes, asked.images, reason, sizeof reason) > live->granted)
 			prepare_begin(agent, live, &asked);
 		else if (make_room(agent))
 			break; /* it is free in a moment, and this is called again */

@@ -150,9 +150,9 @@ static void tell_leader(struct agent *agent, struct launch *launch, uint64_t sin
 /* ---- when --------------------------------------------------------------------------------- */
 
 /* When it is to be said of a launch that its ranks here do not get on, if they do not; UINT64_MAX: never. */
-static uint64_t stalled_at(const struct agent *agent, const struct launch *launch, uint64_t *newest_ns)
+static uint64_t stalled_at(const struct launch *launch, uint64_t *newest_ns)
 {
-	uint64_t limit = (uint64_t)(agent->settings.stall_sec * 1e9);
+	uint64_t limit = (uint64_t)(home.settings.stall_sec * 1e9);
 	const struct live *live;
 	uint32_t at = 0;
 	bool any = false;
@@ -180,7 +180,7 @@ static void consider(struct agent *agent)
 	uint64_t now = tpck_clock_monotonic_ns(), newest_ns;
 
 	for (struct launch *launch = agent->launches; launch; launch = launch->next) {
-		bool stalled = stalled_at(agent, launch, &newest_ns) <= now;
+		bool stalled = stalled_at(launch, &newest_ns) <= now;
 
 		if (stalled && !launch->stalled_ns) {
 			launch->stalled_ns = newest_ns;
@@ -205,7 +205,7 @@ static uint64_t deadline(const struct agent *agent)
 	uint64_t soonest = UINT64_MAX, now = tpck_clock_monotonic_ns(), newest_ns;
 
 	for (const struct launch *launch = agent->launches; launch; launch = launch->next) {
-		uint64_t at = stalled_at(agent, launch, &newest_ns);
+		uint64_t at = stalled_at(launch, &newest_ns);
 
 		if (at != UINT64_MAX && at <= now)
 			at = now + LOOK_AGAIN_NS;

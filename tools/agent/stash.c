@@ -213,10 +213,10 @@ static int move_one(struct moving *moving, const char *name)
 	return rc;
 }
 
-static int folders(const struct agent *agent, const struct tpck_program *program, char *memory, char *store)
+static int folders(const struct tpck_program *program, char *memory, char *store)
 {
-	return snprintf(memory, TPCK_PATH_MAX, "%s/" TPCK_STASH_FOLDER "/%s", agent->folder, program->id) < TPCK_PATH_MAX &&
-			       snprintf(store, TPCK_PATH_MAX, "%s/keep/%s", agent->tier->root, program->id) < TPCK_PATH_MAX
+	return snprintf(memory, TPCK_PATH_MAX, "%s/" TPCK_STASH_FOLDER "/%s", home.folder, program->id) < TPCK_PATH_MAX &&
+			       snprintf(store, TPCK_PATH_MAX, "%s/keep/%s", home.tier->root, program->id) < TPCK_PATH_MAX
 		       ? 0
 		       : -ENAMETOOLONG;
 }
@@ -262,15 +262,15 @@ static int open_store(struct moving *moving, struct tpck_tier *tier, const char 
 static pthread_mutex_t turn = PTHREAD_MUTEX_INITIALIZER;
 
 /* With its turn. */
-static void move_in_turn(struct agent *agent, const struct tpck_program *program, bool all)
+static void move_in_turn(const struct tpck_program *program, bool all)
 {
 	static char said[sizeof ((struct tpck_error *)0)->text];
-	struct moving moving = {.limit = agent->settings.record_disk, .forgets = agent->settings.record_full[0] == 'f', .all = all, .to = -1};
+	struct moving moving = {.limit = home.settings.record_disk, .forgets = home.settings.record_full[0] == 'f', .all = all, .to = -1};
 	struct dirent *entry;
 	DIR *list;
 	int rc = 0;
 
-	if (folders(agent, program, moving.memory, moving.store))
+	if (folders(program, moving.memory, moving.store))
 		return;
 	list = opendir(moving.memory);
 	if (!list)
@@ -279,7 +279,7 @@ static void move_in_turn(struct agent *agent, const struct tpck_program *program
 	moving.piece = malloc(TPCK_STASH_PIECE);
 	while (moving.piece && !rc && (entry = readdir(list)))
 		if (tpck_stash_is_name(entry->d_name)) {
-			rc = open_store(&moving, agent->tier, program->id);
+			rc = open_store(&moving, home.tier, program->id);
 			if (!rc)
 				rc = move_one(&moving, entry->d_name);
 		}
@@ -295,24 +295,24 @@ static void move_in_turn(struct agent *agent, const struct tpck_program *program
 	}
 }
 
-static void move(struct agent *agent, const struct tpck_program *program, bool all)
+static void move(const struct tpck_program *program, bool all)
 {
 	pthread_mutex_lock(&turn);
-	move_in_turn(agent, program, all);
+	move_in_turn(program, all);
 	pthread_mutex_unlock(&turn);
 }
 
-void stash_settle(struct agent *agent, const struct tpck_program *program)
+void stash_settle(const struct tpck_program *program)
 {
 	if (program)
-		move(agent, program, true);
+		move(program, true);
 }
 
-void stash_remove(struct agent *agent, const struct tpck_program *program)
+void stash_remove(const struct tpck_program *program)
 {
 	char memory[TPCK_PATH_MAX], store[TPCK_PATH_MAX];
 
-	if (!folders(agent, program, memory, store))
+	if (!folders(program, memory, store))
 		(void)tpck_folder_remove(memory);
 }
 
@@ -320,7 +320,6 @@ void stash_remove(struct agent *agent, const struct tpck_program *program)
 
 struct stash_job {
 	struct job job; /* first */
-	struct agent *agent;
 	struct tpck_program *program;
 };
 
@@ -332,7 +331,7 @@ static void stash_run(struct job *job)
 {
 	struct stash_job *stash = (struct stash_job *)job;
 
-	move(stash->agent, stash->program, false);
+	move(stash->program, false);
 }
 
 static void stash_done(struct agent *agent, struct job *job)
@@ -367,7 +366,7 @@ static bool any_stashes(const struct agent *agent)
 {
 	char path[TPCK_PATH_MAX + 16];
 
-	snprintf(path, sizeof path, "%s/" TPCK_STASH_FOLDER, agent->folder);
+	snprintf(path, sizeof path, "%s/" TPCK_STASH_FOLDER, home.folder);
 	return agent->lives && access(path, F_OK) == 0;
 }
 
@@ -384,12 +383,12 @@ static void consider(struct agent *agent)
 	for (struct live *live = agent->lives; live && !moving_now; live = live->next) {
 		struct stash_job *stash;
 
-		if (!live->program || folders(agent, live->program, memory, store) || !any_full(memory))
+		if (!live->program || folders(live->program, memory, store) || !any_full(memory))
 			continue;
 		stash = calloc(1, sizeof *stash);
 		if (!stash)
 			return;
-		*stash = (struct stash_job){{stash_run, stash_done, NULL}, agent, live->program};
+		*stash = (struct stash_job){{stash_run, stash_done, NULL}, live->program};
 		moving_now = true;
 		loop.jobs++;
 		worker_give(&stasher, &stash->job);

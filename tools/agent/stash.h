@@ -7,9 +7,9 @@
 
 /* Puts all that a program has read back so far into the store, before a checkpoint is published whose log refers to it. What cannot be
  * put there is said, and stays in memory. The flusher's thread. */
-void stash_settle(struct agent *agent, const struct tpck_program *program);
+void stash_settle(const struct tpck_program *program);
 /* The program has ended well. Any thread but the event loop's. */
-void stash_remove(struct agent *agent, const struct tpck_program *program);
+void stash_remove(const struct tpck_program *program);
 
 /* The event loop's: what is full goes to the store soon, by a thread of its own: a large checkpoint that the flusher is at takes longer than memory has
  * room for what is read back meanwhile. */

@@ -108,14 +108,14 @@ static void note_sizes(struct tpck_view *view)
 	tpck_log_debug("the last saves of %u names are known", known.next);
 }
 
-void sums_begin(struct agent *agent, struct tpck_view *view)
+void sums_begin(struct tpck_view *view)
 {
 	struct tpck_error err = {0};
 
-	if (tpck_path_join(known.log, sizeof known.log, agent->tier->root, TPCK_SUMS_LOG)) {
-		tpck_error_set(&err, ENAMETOOLONG, "using %s", agent->tier->root);
+	if (tpck_path_join(known.log, sizeof known.log, home.tier->root, TPCK_SUMS_LOG)) {
+		tpck_error_set(&err, ENAMETOOLONG, "using %s", home.tier->root);
 		complain(&err);
-	} else if (tpck_durable_tier_check(agent->tier, &err) || tpck_sums_compact(known.log, recall, &err)) {
+	} else if (tpck_durable_tier_check(home.tier, &err) || tpck_sums_compact(known.log, recall, &err)) {
 		complain(&err);
 	} else {
 		note_sizes(view);

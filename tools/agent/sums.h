@@ -13,7 +13,7 @@ struct tpck_view;
 
 /* Before any other: the log loses what is no more, and what is left of each name is the save before of the next one: the view
  * learns how large that was. */
-void sums_begin(struct agent *agent, struct tpck_view *view);
+void sums_begin(struct tpck_view *view);
 /* A copy of what the last file of this pattern was, to be freed, or NULL. Any thread. */
 struct tpck_sums *sums_before(uint64_t pattern);
 /* A file was put at this path, and is this one. `sums`, which are taken over, are its; NULL: they are taken when there is

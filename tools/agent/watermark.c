@@ -26,19 +26,19 @@ static uint64_t said; /* the generation that a line was about */
 _Static_assert(TPCK_TIERS_MAX <= 64, "a bit for each tier");
 
 /* Parts of several nodes are written to the tier that all see; what is copied further is copied from the first. */
-static bool is_wanted(const struct agent *agent, const struct launch *launch, size_t tier)
+static bool is_wanted(const struct launch *launch, size_t tier)
 {
-	const struct tpck_tier *shared = launch->apart ? peers_shared_tier(agent) : agent->tier;
+	const struct tpck_tier *shared = launch->apart ? peers_shared_tier() : home.tier;
 
-	return shared == agent->tier || agent->tiers.tier[tier] == shared;
+	return shared == home.tier || home.tiers.tier[tier] == shared;
 }
 
-static uint64_t lacking(const struct agent *agent, const struct launch *launch, uint64_t step)
+static uint64_t lacking(const struct launch *launch, uint64_t step)
 {
 	uint64_t lacks = 0;
 
-	for (size_t i = 0; i < agent->tiers.count; i++)
-		if (is_wanted(agent, launch, i) && launch->in_tier[i] < step + 1)
+	for (size_t i = 0; i < home.tiers.count; i++)
+		if (is_wanted(launch, i) && launch->in_tier[i] < step + 1)
 			lacks |= 1ull << i;
 	return lacks;
 }
@@ -57,7 +57,7 @@ void watermark_note(struct agent *agent, size_t tier, const struct tpck_point *p
 			place = &drop->next;
 			continue;
 		}
-		peers_ended(agent, drop->identity, drop->generation);
+		peers_ended(drop->identity, drop->generation);
 		*place = drop->next;
 		free(drop->identity);
 		free(drop);
@@ -66,19 +66,19 @@ void watermark_note(struct agent *agent, size_t tier, const struct tpck_point *p
 
 void watermark_durable(struct agent *agent, struct launch *launch, uint64_t step)
 {
-	const struct tpck_tier *into = launch->apart ? peers_shared_tier(agent) : agent->tier;
+	const struct tpck_tier *into = launch->apart ? peers_shared_tier() : home.tier;
 
-	for (size_t i = 0; i < agent->tiers.count; i++)
-		if (agent->tiers.tier[i] == into)
+	for (size_t i = 0; i < home.tiers.count; i++)
+		if (home.tiers.tier[i] == into)
 			watermark_note(agent, i, &(struct tpck_point){launch->generation, step});
 }
 
-bool watermark_of(const struct agent *agent, const struct launch *launch, uint64_t *step, size_t *behind)
+bool watermark_of(const struct launch *launch, uint64_t *step, size_t *behind)
 {
 	uint64_t least = UINT64_MAX;
 
-	for (size_t i = 0; i < agent->tiers.count; i++) {
-		if (!is_wanted(agent, launch, i) || launch->in_tier[i] >= least)
+	for (size_t i = 0; i < home.tiers.count; i++) {
+		if (!is_wanted(launch, i) || launch->in_tier[i] >= least)
 			continue;
 		least = launch->in_tier[i];
 		if (behind)
@@ -90,22 +90,22 @@ bool watermark_of(const struct agent *agent, const struct launch *launch, uint64
 	return true;
 }
 
-bool watermark_passed(const struct agent *agent, const struct launch *launch)
+bool watermark_passed(const struct launch *launch)
 {
 	uint64_t step;
 
 	/* Of what nodes that are lost have left all is durable that can be. */
 	if (!launch_newest(launch, &step) || (step <= launch->salvaged && launch->apart && accord_is_broken(launch)))
 		return true;
-	return lacking(agent, launch, step) == 0;
+	return lacking(launch, step) == 0;
 }
 
-uint64_t watermark_patience_ns(const struct agent *agent, const struct launch *launch)
+uint64_t watermark_patience_ns(const struct launch *launch)
 {
-	return watermark_passed(agent, launch) ? 0 : (uint64_t)(agent->settings.linger_sec * 1e9);
+	return watermark_passed(launch) ? 0 : (uint64_t)(home.settings.linger_sec * 1e9);
 }
 
-static void say_put_off(const struct agent *agent, const struct launch *launch, uint64_t step)
+static void say_put_off(const struct launch *launch, uint64_t step)
 {
 	uint64_t mark;
 	size_t behind = 0;
@@ -113,9 +113,9 @@ static void say_put_off(const struct agent *agent, const struct launch *launch, 
 	if (said == launch->generation)
 		return;
 	said = launch->generation;
-	(void)watermark_of(agent, launch, &mark, &behind);
-	tpck_log_warn("step %" PRIu64 " goes from this node's memory, and tier '%s' does not have it yet%s", step, agent->tiers.name[behind],
-		      agent->settings.peers.count ? ": copies on other nodes stay until it has" : "");
+	(void)watermark_of(launch, &mark, &behind);
+	tpck_log_warn("step %" PRIu64 " goes from this node's memory, and tier '%s' does not have it yet%s", step, home.tiers.name[behind],
+		      home.settings.peers.count ? ": copies on other nodes stay until it has" : "");
 }
 
 /* A newer start's goes with what it is put off for: earlier ones go with it. */
@@ -134,16 +134,16 @@ static void forget_older(const char *identity)
 	}
 }
 
-void watermark_let_go(struct agent *agent, const struct live *live)
+void watermark_let_go(const struct live *live)
 {
 	struct put_off *drop;
 	uint64_t step;
 
-	if (watermark_passed(agent, live->launch) || !launch_newest(live->launch, &step)) {
-		peers_ended(agent, live->session->identity, live->session->name.generation);
+	if (watermark_passed(live->launch) || !launch_newest(live->launch, &step)) {
+		peers_ended(live->session->identity, live->session->name.generation);
 		return;
 	}
-	say_put_off(agent, live->launch, step);
+	say_put_off(live->launch, step);
 	forget_older(live->session->identity);
 	drop = calloc(1, sizeof *drop);
 	if (!drop)
@@ -155,27 +155,27 @@ void watermark_let_go(struct agent *agent, const struct live *live)
 	}
 	drop->generation = live->session->name.generation;
 	drop->step = step;
-	drop->lacks = lacking(agent, live->launch, step);
+	drop->lacks = lacking(live->launch, step);
 	drop->next = put_off;
 	put_off = drop;
 }
 
-void watermark_status(const struct agent *agent, const struct launch *launch, json_object *row)
+void watermark_status(const struct launch *launch, json_object *row)
 {
 	json_object *tiers;
 	uint64_t step;
 	size_t behind = 0;
 
-	if (agent->tiers.count < 2)
+	if (home.tiers.count < 2)
 		return;
-	if (watermark_of(agent, launch, &step, &behind))
+	if (watermark_of(launch, &step, &behind))
 		json_object_object_add(row, "watermark", json_object_new_uint64(step));
-	if (!watermark_passed(agent, launch))
-		json_object_object_add(row, "behind", json_object_new_string(agent->tiers.name[behind]));
+	if (!watermark_passed(launch))
+		json_object_object_add(row, "behind", json_object_new_string(home.tiers.name[behind]));
 	tiers = json_object_new_object();
-	for (size_t i = 0; i < agent->tiers.count; i++)
+	for (size_t i = 0; i < home.tiers.count; i++)
 		if (launch->in_tier[i])
-			json_object_object_add(tiers, agent->tiers.name[i], json_object_new_uint64(launch->in_tier[i] - 1));
+			json_object_object_add(tiers, home.tiers.name[i], json_object_new_uint64(launch->in_tier[i] - 1));
 	json_object_object_add(row, "in_tiers", tiers);
 }
 

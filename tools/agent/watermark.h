@@ -16,15 +16,15 @@ void watermark_note(struct agent *agent, size_t tier, const struct tpck_point *p
 /* The tier that it is published into does. */
 void watermark_durable(struct agent *agent, struct launch *launch, uint64_t step);
 /* The newest step that each of its tiers has; false: one has none. behind (may be NULL): the number of the tier that has least. */
-bool watermark_of(const struct agent *agent, const struct launch *launch, uint64_t *step, size_t *behind);
+bool watermark_of(const struct launch *launch, uint64_t *step, size_t *behind);
 /* Whether its newest step is there. */
-bool watermark_passed(const struct agent *agent, const struct launch *launch);
+bool watermark_passed(const struct launch *launch);
 /* How long what is durable somewhere waits in memory for the others, ns. */
-uint64_t watermark_patience_ns(const struct agent *agent, const struct launch *launch);
+uint64_t watermark_patience_ns(const struct launch *launch);
 /* A session of it goes from memory for good: copies on other nodes go too, now or once the watermark has passed. */
-void watermark_let_go(struct agent *agent, const struct live *live);
+void watermark_let_go(const struct live *live);
 /* Of a session, for show. */
-void watermark_status(const struct agent *agent, const struct launch *launch, json_object *row);
+void watermark_status(const struct launch *launch, json_object *row);
 /* At the agent's end what is put off is left to the others. */
 extern const struct loop_part watermark_loop;
 

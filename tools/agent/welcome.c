@@ -60,9 +60,9 @@ static bool read_noted(const struct tpck_session *session, struct noted *noted)
 }
 
 /* Whether a session of this generation says whose it is: then all that its processes are told was noted before. */
-static bool is_any_given(struct agent *agent, uint64_t generation)
+static bool is_any_given(uint64_t generation)
 {
-	DIR *folder = opendir(agent->folder);
+	DIR *folder = opendir(home.folder);
 	struct tpck_session_name name;
 	struct tpck_session *session;
 	struct dirent *entry;
@@ -70,7 +70,7 @@ static bool is_any_given(struct agent *agent, uint64_t generation)
 
 	while (folder && !given && (entry = readdir(folder))) {
 		if (tpck_session_name_parse(entry->d_name, &name) || name.generation != generation ||
-		    tpck_session_open(&session, agent->folder, entry->d_name, false, NULL))
+		    tpck_session_open(&session, home.folder, entry->d_name, false, NULL))
 			continue;
 		given = session->control->pid != 0;
 		tpck_session_close(session);
@@ -80,11 +80,11 @@ static bool is_any_given(struct agent *agent, uint64_t generation)
 	return given;
 }
 
-bool welcome_complete(struct agent *agent, struct tpck_session *session)
+bool welcome_complete(struct tpck_session *session)
 {
 	struct noted noted;
 
-	if (!read_noted(session, &noted) || !is_any_given(agent, session->name.generation))
+	if (!read_noted(session, &noted) || !is_any_given(session->name.generation))
 		return false;
 	session->control->pid = (int32_t)noted.pid;
 	return true;

@@ -13,7 +13,7 @@
 /* What the process of this number will be told; it counts once one session of the generation says whose it is. */
 void welcome_note(const struct tpck_session *session, pid_t pid, const struct tpck_welcome *welcome);
 /* A session says not whose it is. True: others of its generation did, and now it does. */
-bool welcome_complete(struct agent *agent, struct tpck_session *session);
+bool welcome_complete(struct tpck_session *session);
 /* Where its generation's ranks meet, as it was told, in the form of TPCK_ACCORD_START; 0: it is not known. */
 uint64_t welcome_ports(const struct tpck_session *session);
 /* One that an agent from before made ready for its process, who has been told nothing of it; it is not opened any more. */

@@ -12,7 +12,7 @@
 #include "runtime/base/clock.h"
 #include "runtime/base/log.h"
 #include "tools/agent/accord/private.h"
-#include "tools/agent/identity.h"
+#include "agent/programs/identity.h"
 #include "tools/agent/salvage/salvage.h"
 #include "tools/agent/welcome.h"
 
@@ -37,11 +37,10 @@ struct accord *accord_new(void)
 	return calloc(1, sizeof(struct accord));
 }
 
-void accord_free(struct agent *agent, struct launch *launch)
+void accord_free(struct launch *launch)
 {
 	struct accord *accord = launch->accord;
 
-	(void)agent;
 	if (!accord)
 		return;
 	if (accord->leads) {
@@ -323,11 +322,10 @@ void accord_came(struct agent *agent, struct launch *launch, const struct tpck_h
 		hello_refuse(agent, launch, "out of memory");
 }
 
-void accord_welcomed(struct agent *agent, struct launch *launch)
+void accord_welcomed(struct launch *launch)
 {
 	struct accord *accord = launch->accord;
 
-	(void)agent;
 	if (!accord->leads || accord->announced == launch->generation)
 		return;
 	accord->announced = launch->generation;
@@ -448,7 +446,7 @@ void accord_said(struct agent *agent, const char *node, const char *host, const 
 		salvage_said(agent, node, message, more, size);
 	} else if (message->kind == TPCK_ACCORD_HOLDS) {
 		if (launch && launch->accord->leads)
-			accord_take_holdings(agent, launch, node, message, more, size);
+			accord_take_holdings(launch, node, message, more, size);
 	} else if (launch && launch->accord->leads) {
 		accord_hear(agent, launch, node, message, more, size);
 	} else if (launch) {

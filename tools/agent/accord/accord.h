@@ -14,7 +14,7 @@ struct accord;
 
 /* That of a new launch, or NULL: no memory. */
 struct accord *accord_new(void);
-void accord_free(struct agent *agent, struct launch *launch);
+void accord_free(struct launch *launch);
 
 /* One of its ranks has said HELLO, and waits. */
 void accord_came(struct agent *agent, struct launch *launch, const struct tpck_hello *hello, const char *identity);
@@ -26,7 +26,7 @@ enum accord_staged {
 };
 void accord_staged(struct agent *agent, struct launch *launch, enum accord_staged how, uint32_t rank, const char *why);
 /* Ranks of it were welcomed. */
-void accord_welcomed(struct agent *agent, struct launch *launch);
+void accord_welcomed(struct launch *launch);
 /* What may have waited for anything. */
 extern const struct loop_part accord_loop;
 

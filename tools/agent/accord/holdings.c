@@ -8,7 +8,7 @@
 
 #include "runtime/base/clock.h"
 #include "tools/agent/accord/private.h"
-#include "tools/agent/identity.h"
+#include "agent/programs/identity.h"
 #include "tools/agent/salvage/salvage.h"
 
 /* How long a node that is asked waits for processes of the last start to be quite gone, before it says what they left. */

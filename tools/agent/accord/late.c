@@ -75,7 +75,7 @@ static bool is_of(const struct launch *launch, const struct tpck_accord_message 
 	return !accord->resumed && !tpck_ledger_where(accord->ledger, message->rank);
 }
 
-bool accord_late_hear(struct agent *agent, struct launch *launch, const char *node, const struct tpck_accord_message *message,
+bool accord_late_hear(struct launch *launch, const char *node, const struct tpck_accord_message *message,
 		      const struct tpck_accord_member *member)
 {
 	struct accord *accord = launch->accord;
@@ -89,7 +89,7 @@ bool accord_late_hear(struct agent *agent, struct launch *launch, const char *no
 		return true;
 	tpck_log_info("rank %" PRIu32 " has not heard yet that all ranks of generation %" PRIu64 " begin", message->rank, launch->generation);
 	accord_announce(launch, node, TPCK_LEAD_LATE);
-	accord_late_consider(agent, launch);
+	accord_late_consider(launch);
 	return true;
 }
 
@@ -104,12 +104,11 @@ static void say_start(const struct launch *launch, const char *node)
 	accord_late_forget((struct launch *)launch, node);
 }
 
-void accord_late_consider(struct agent *agent, struct launch *launch)
+void accord_late_consider(struct launch *launch)
 {
 	struct accord *accord = launch->accord;
 	struct accord_late *next;
 
-	(void)agent;
 	if (!accord->latecomers || !tpck_ledger_is_complete(accord->ledger))
 		return;
 	for (struct accord_late *late = accord->latecomers; late; late = next) {

@@ -124,7 +124,7 @@ void accord_start_obey(struct agent *agent, struct launch *launch, const struct 
 void accord_start_hear(struct agent *agent, struct launch *launch, const char *node, const struct tpck_accord_message *message,
 		       const char *more, size_t size);
 void accord_start_consider(struct agent *agent, struct launch *launch);
-void accord_take_holdings(struct agent *agent, struct launch *launch, const char *node, const struct tpck_accord_message *message,
+void accord_take_holdings(struct launch *launch, const char *node, const struct tpck_accord_message *message,
 			  const char *more, size_t size);
 /* The forms of all ranks' identities; malloc'd. NULL: there is no memory. */
 char *accord_forms(const struct launch *launch, size_t *size);
@@ -150,10 +150,10 @@ extern const char accord_gone[]; /* why, where an agent is gone */
 /* By a node that waits: who leads a launch that has begun is asked whether it is of it. */
 void accord_late_ask(struct agent *agent, struct launch *launch, const char *leader, uint64_t number);
 /* By the leader: a rank asks so. False: it is no latecomer. */
-bool accord_late_hear(struct agent *agent, struct launch *launch, const char *node, const struct tpck_accord_message *message,
+bool accord_late_hear(struct launch *launch, const char *node, const struct tpck_accord_message *message,
 		      const struct tpck_accord_member *member);
 /* Once all are there again those that are late are told. */
-void accord_late_consider(struct agent *agent, struct launch *launch);
+void accord_late_consider(struct launch *launch);
 void accord_late_staged(struct agent *agent, struct launch *launch, const char *node, const struct tpck_accord_message *message, const char *why);
 /* One is gone. */
 void accord_late_forget(struct launch *launch, const char *node);
@@ -164,7 +164,7 @@ void accord_late_adopt(struct launch *launch);
 
 /* survey.c */
 /* Behind the inquiry; then accord_stage_next(). */
-void accord_begin_survey(struct agent *agent, struct launch *launch);
+void accord_begin_survey(struct launch *launch);
 
 /* steps.c */
 void accord_steps_obey(struct agent *agent, struct launch *launch, const struct tpck_accord_message *message, const char *more, size_t size);

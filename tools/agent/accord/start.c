@@ -10,7 +10,7 @@
 #include "runtime/base/clock.h"
 #include "runtime/base/log.h"
 #include "tools/agent/accord/private.h"
-#include "tools/agent/identity.h"
+#include "agent/programs/identity.h"
 
 #define SEC 1000000000ull
 /* How long nodes may take to say what they have; to be met before; and ranks to make ready. */
@@ -78,14 +78,13 @@ static void take_rows(struct launch *launch, uint32_t node, const struct tpck_ac
 			break;
 }
 
-void accord_take_holdings(struct agent *agent, struct launch *launch, const char *node, const struct tpck_accord_message *message,
+void accord_take_holdings(struct launch *launch, const char *node, const struct tpck_accord_message *message,
 			  const char *more, size_t size)
 {
 	struct accord *accord = launch->accord;
 	struct tpck_accord_holding *rows;
 	uint32_t number;
 
-	(void)agent;
 	if (accord->phase != ACCORD_ASKING || !tpck_inquiry_answered(&accord->inquiry, node, &number))
 		return;
 	peers_heard(message->value);
@@ -360,7 +359,7 @@ static void hear_member(struct agent *agent, struct launch *launch, const char *
 	if (size != sizeof member || (launch->closed && accord->phase != ACCORD_RUNNING))
 		return;
 	memcpy(&member, more, sizeof member);
-	if (strnlen(member.form, sizeof member.form) != IDENTITY_FORM - 1 || accord_late_hear(agent, launch, node, message, &member) ||
+	if (strnlen(member.form, sizeof member.form) != IDENTITY_FORM - 1 || accord_late_hear(launch, node, message, &member) ||
 	    tpck_roll_enter(accord->roll, message->rank, message->ordinal, &member.key, member.form, asks(message->value)) ||
 	    tpck_ledger_join(accord->ledger, message->rank, node))
 		return;
@@ -369,7 +368,7 @@ static void hear_member(struct agent *agent, struct launch *launch, const char *
 		accord->wanted = message->step;
 	}
 	if (launch->closed) {
-		accord_late_consider(agent, launch);
+		accord_late_consider(launch);
 		accord_catch_up(agent, launch, node);
 	}
 	/* All were there: this agent, or the one before it, has been lost, which is not known here yet. */
@@ -448,7 +447,7 @@ void accord_promote(struct agent *agent, const struct tpck_point *point)
 	}
 }
 
-static void begin_anew(struct agent *agent, struct launch *launch, const struct tpck_accord_message *message)
+static void begin_anew(struct launch *launch, const struct tpck_accord_message *message)
 {
 	struct tpck_point point = {message->parent, message->step};
 	struct live *live;
@@ -458,7 +457,7 @@ static void begin_anew(struct agent *agent, struct launch *launch, const struct 
 		return;
 	tpck_log_warn("a rank of another node does not resume at step %" PRIu64 ": all begin anew", message->step);
 	while (!message->value && (live = launch_next(launch, &at)))
-		clerk_tell(agent, live, NEWS_DIVERGED, &point, TPCK_DEATH_FAR);
+		clerk_tell(live, NEWS_DIVERGED, &point, TPCK_DEATH_FAR);
 	launch_start_over(launch, NULL, message->value != 0);
 }
 
@@ -542,7 +541,7 @@ void accord_start_obey(struct agent *agent, struct launch *launch, const struct 
 		if (accord->late)
 			wait_for_next(launch);
 		else
-			begin_anew(agent, launch, message);
+			begin_anew(launch, message);
 		break;
 	default:
 		break;
@@ -748,7 +747,7 @@ void accord_start_consider(struct agent *agent, struct launch *launch)
 	}
 	if (accord->phase == ACCORD_ASKING) {
 		if (is_asked_out(launch, now))
-			accord_begin_survey(agent, launch);
+			accord_begin_survey(launch);
 		else if (now >= accord->until_ns)
 			accord->until_ns = now + ACCORD_LOOK_NS;
 	}

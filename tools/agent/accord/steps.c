@@ -11,7 +11,7 @@
 #include "runtime/base/log.h"
 #include "tools/agent/accord/private.h"
 #include "tools/agent/flush_private.h"
-#include "tools/agent/identity.h"
+#include "agent/programs/identity.h"
 
 /* How long it takes at most until the processes of all nodes know what boundary was named. */
 #define NAMED_AHEAD_NS 150000000ull
@@ -321,7 +321,7 @@ void accord_retire(struct agent *agent, uint64_t generation, const char *forms, 
 	for (struct live *live = agent->lives; live; live = live->next)
 		if (live->life == LIFE_DEAD && live->session->name.generation < generation &&
 		    identity_form_among(live->session->identity, forms, size) >= 0)
-			live_retire(agent, live);
+			live_retire(live);
 }
 
 /* On whatever nodes ranks were before: in another order of the nodes another rank is where they were. */
@@ -471,7 +471,7 @@ static void abandon(struct launch *launch, uint64_t step)
 }
 
 /* Images of a step stay until their pins go. */
-static void pin(struct agent *agent, struct launch *launch, uint64_t step, bool down)
+static void pin(struct launch *launch, uint64_t step, bool down)
 {
 	struct live *live;
 	uint32_t at = 0;
@@ -480,7 +480,7 @@ static void pin(struct agent *agent, struct launch *launch, uint64_t step, bool 
 		int i = step ? live_image_of(live, step) : -1;
 
 		if (i >= 0 && down)
-			live_unpin(agent, live, (unsigned)i);
+			live_unpin(live, (unsigned)i);
 		else if (i >= 0)
 			atomic_fetch_add(&live->images[i].map.header->pins, 1);
 	}
@@ -511,16 +511,16 @@ static void copy(struct agent *agent, struct launch *launch, uint64_t step)
 		return;
 	}
 	/* Of a round that nobody ended. */
-	pin(agent, launch, accord->copying, true);
-	pin(agent, launch, step, false);
+	pin(launch, accord->copying, true);
+	pin(launch, step, false);
 	accord->copying = step;
 	accord->copied = false;
 	accord->copy_next = 0;
-	if (!peers_copy(agent, launch, step))
+	if (!peers_copy(launch, step))
 		accord_copied(agent, launch, step, 0);
 }
 
-static void unpin_adopted(struct agent *agent, struct launch *launch)
+static void unpin_adopted(struct launch *launch)
 {
 	struct live *live;
 	uint32_t at = 0;
@@ -529,12 +529,12 @@ static void unpin_adopted(struct agent *agent, struct launch *launch)
 		for (unsigned i = 0; i < live->image_count; i++)
 			if (live->images[i].adopted) {
 				live->images[i].adopted = false;
-				live_unpin(agent, live, i);
+				live_unpin(live, i);
 			}
 	}
 }
 
-static void settle(struct agent *agent, struct launch *launch, uint64_t step, bool has_copies)
+static void settle(struct launch *launch, uint64_t step, bool has_copies)
 {
 	struct accord *accord = launch->accord;
 	uint64_t before = accord->kept;
@@ -543,11 +543,11 @@ static void settle(struct agent *agent, struct launch *launch, uint64_t step, bo
 		return;
 	accord->kept = step;
 	accord->copying = 0;
-	pin(agent, launch, before, true);
-	unpin_adopted(agent, launch);
+	pin(launch, before, true);
+	unpin_adopted(launch);
 	/* Where one has none, older ones of the others are all that there is elsewhere. */
 	if (has_copies)
-		peers_settled(agent, launch, step);
+		peers_settled(launch, step);
 }
 
 void accord_steps_obey(struct agent *agent, struct launch *launch, const struct tpck_accord_message *message, const char *more, size_t size)
@@ -568,7 +568,7 @@ void accord_steps_obey(struct agent *agent, struct launch *launch, const struct 
 		copy(agent, launch, message->step);
 		break;
 	case TPCK_ACCORD_SETTLED:
-		settle(agent, launch, message->step, message->value != 0);
+		settle(launch, message->step, message->value != 0);
 		break;
 	case TPCK_ACCORD_FLUSH:
 		flush_part(agent, launch, message->step, accord_flushed);

@@ -5,11 +5,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "agent/programs/programs.h"
 #include "tools/agent/accord/private.h"
 
 struct survey {
 	struct job job; /* first */
-	struct agent *agent;
 	struct launch *launch;
 	char *identity;             /* of rank 0 */
 	struct tpck_roll *roll;
@@ -32,20 +32,20 @@ static void survey_free(struct survey *survey)
 static void survey_run(struct job *job)
 {
 	struct survey *survey = (struct survey *)job;
-	struct tpck_program *program = program_of(survey->agent, survey->identity, NULL);
+	struct tpck_program *program = program_of(survey->identity, NULL);
 
 	if (program)
-		tpck_program_refresh(program, &survey->agent->tiers);
+		tpck_program_refresh(program, &home.tiers);
 	for (size_t i = 0; i < survey->point_count; i++)
 		if (program && tpck_program_allows(program, &survey->points[i]) != TPCK_ALLOWED)
 			survey->points[i].generation = 0;
-	for (size_t t = 0; t < survey->agent->tiers.count; t++) {
+	for (size_t t = 0; t < home.tiers.count; t++) {
 		struct tpck_catalog catalog = {0};
 		struct tpck_point *grown;
 
-		store_enter(t);
-		if (tpck_catalog_load(&catalog, survey->agent->tiers.tier[t], NULL, NULL, NULL, NULL)) {
-			store_leave(t);
+		home_enter(t);
+		if (tpck_catalog_load(&catalog, home.tiers.tier[t], NULL, NULL, NULL, NULL)) {
+			home_leave(t);
 			continue;
 		}
 		grown = reallocarray(survey->stored, survey->stored_count + catalog.count + 1, sizeof *grown);
@@ -56,10 +56,10 @@ static void survey_run(struct job *job)
 			    (!program || tpck_program_allows(program, &catalog.manifests[i]->point) == TPCK_ALLOWED))
 				survey->stored[survey->stored_count++] = catalog.manifests[i]->point;
 		tpck_catalog_free(&catalog);
-		store_leave(t);
+		home_leave(t);
 	}
 	if (!survey->launch->generation)
-		survey->generation = hello_generation(survey->agent);
+		survey->generation = hello_generation();
 }
 
 static void survey_done(struct agent *agent, struct job *job)
@@ -87,7 +87,7 @@ static void survey_done(struct agent *agent, struct job *job)
 	launch_said(agent, launch, 1);
 }
 
-void accord_begin_survey(struct agent *agent, struct launch *launch)
+void accord_begin_survey(struct launch *launch)
 {
 	struct accord *accord = launch->accord;
 	struct survey *survey = calloc(1, sizeof *survey);
@@ -97,7 +97,6 @@ void accord_begin_survey(struct agent *agent, struct launch *launch)
 		return;
 	survey->job.run = survey_run;
 	survey->job.done = survey_done;
-	survey->agent = agent;
 	survey->launch = launch;
 	survey->asked_times = accord->asked_times;
 	survey->identity = accord->identity ? strdup(accord->identity) : NULL;

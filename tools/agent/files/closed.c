@@ -79,7 +79,7 @@ static void gather(void)
 			look->mapped = entry->mapped;
 			look->remote = entry->remote;
 			look->missing = false;
-			tpck_view_bytes(files.view, entry, files.agent->folder, look->bytes, sizeof look->bytes);
+			tpck_view_bytes(files.view, entry, home.folder, look->bytes, sizeof look->bytes);
 		}
 	}
 	tpck_view_unlock(files.view);

@@ -39,7 +39,7 @@ static void sweep(void)
 {
 	char lost[TPCK_VIEW_PATH + TPCK_VIEW_NAME];
 
-	while (tpck_view_sweep(files.view, files.agent->folder, lost))
+	while (tpck_view_sweep(files.view, home.folder, lost))
 		/* One that was being moved to its disk has two names. */
 		if (*lost && !strstr(lost, "/" TPCK_VIEW_PART))
 			tpck_log_warn("%s was being written when its process was killed; what was there before stays", lost);
@@ -61,7 +61,7 @@ static void clear_orphans(void)
 	struct dirent *entry;
 	DIR *list;
 
-	snprintf(folder, sizeof folder, "%s/" TPCK_VIEW_FOLDER, files.agent->folder);
+	snprintf(folder, sizeof folder, "%s/" TPCK_VIEW_FOLDER, home.folder);
 	list = opendir(folder);
 	if (!list || !tpck_view_lock(files.view)) {
 		if (list)
@@ -149,7 +149,7 @@ void files_choose(const struct tpck_view_entry *entry, struct chosen *chosen)
 		strcpy(chosen->own_name, entry->key[(entry->which & 1) ^ 1].name);
 	strcpy(chosen->name, tpck_view_name_of(entry));
 	tpck_view_part_name(chosen->part, entry->serial);
-	tpck_view_bytes(files.view, entry, files.agent->folder, chosen->bytes, sizeof chosen->bytes);
+	tpck_view_bytes(files.view, entry, home.folder, chosen->bytes, sizeof chosen->bytes);
 }
 
 /* SOON: what is owed has to wait for a moment. */
@@ -550,7 +550,7 @@ static void *files_main(void *unused)
 	clear_orphans();
 	clear_parts();
 	files_adopt_kept();
-	sums_begin(files.agent, files.view);
+	sums_begin(files.view);
 	while (!files.stop) {
 		uint32_t seen = files.view->news;
 		enum work work = next(lane);
@@ -632,11 +632,11 @@ void files_begin(struct agent *agent)
 	if (files.running)
 		return;
 	files.agent = agent;
-	rc = tpck_view_map(agent->folder, false, &files.view);
+	rc = tpck_view_map(home.folder, false, &files.view);
 	if (rc) {
 		errno = -rc;
 		if (rc != -ENOENT)
-			tpck_log_warn("cannot look after the program's files in %s/" TPCK_VIEW_FOLDER ": %m", agent->folder);
+			tpck_log_warn("cannot look after the program's files in %s/" TPCK_VIEW_FOLDER ": %m", home.folder);
 		return;
 	}
 	atomic_store(&files.view->ended, 0);

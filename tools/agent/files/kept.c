@@ -39,7 +39,7 @@ static DIR *open_list(void)
 {
 	char folder[TPCK_PATH_MAX + 8];
 
-	snprintf(folder, sizeof folder, "%s/" TPCK_VIEW_FOLDER, files.agent->folder);
+	snprintf(folder, sizeof folder, "%s/" TPCK_VIEW_FOLDER, home.folder);
 	return opendir(folder);
 }
 
@@ -52,7 +52,7 @@ uint64_t files_path_id(const struct chosen *chosen)
 
 static const char *lose(struct copy *copy, char path[TPCK_PATH_MAX + 64])
 {
-	snprintf(path, TPCK_PATH_MAX + 64, "%s/" TPCK_VIEW_FOLDER "/%s", files.agent->folder, copy->name);
+	snprintf(path, TPCK_PATH_MAX + 64, "%s/" TPCK_VIEW_FOLDER "/%s", home.folder, copy->name);
 	kept.bytes -= copy->bytes;
 	copy->bytes = copy->path = 0;
 	return path;
@@ -128,8 +128,8 @@ static bool fits(uint64_t bytes, uint64_t next)
 	struct statvfs shm;
 
 	/* The program takes files into memory while there is room for them on the tmpfs: there must be for the largest. */
-	return files.view->memory_bytes + kept.spares + kept.bytes + bytes <= files.agent->settings.memory / 2 &&
-	       tpck_cgroup_has(&room, bytes) && !statvfs(files.agent->folder, &shm) &&
+	return files.view->memory_bytes + kept.spares + kept.bytes + bytes <= home.settings.memory / 2 &&
+	       tpck_cgroup_has(&room, bytes) && !statvfs(home.folder, &shm) &&
 	       (uint64_t)shm.f_bavail * shm.f_frsize >= bytes + bytes / 4 + next + next / 4 + FILES_FREE_BYTES;
 }
 
@@ -164,7 +164,7 @@ static void put(const char *from, uint64_t id, uint64_t pattern, const struct st
 	char name[TPCK_PATH_MAX + 64];
 	struct stat bytes;
 
-	tpck_kept_name(name, sizeof name, files.agent->folder, file);
+	tpck_kept_name(name, sizeof name, home.folder, file);
 	if (stat(from, &bytes) || rename(from, name)) {
 		unlink(from);
 	} else {
@@ -229,7 +229,7 @@ void files_keep(const struct chosen *chosen)
 	pthread_mutex_lock(&kept.lock);
 	drop_of(files_path_id(chosen));
 	/* Somebody may have written to it by now, or have put another one there. What is all hole is not worth it. */
-	if (strcmp(files.agent->settings.files_verify, "on") != 0 || lstat(path, &found) || stat(chosen->bytes, &bytes) ||
+	if (strcmp(home.settings.files_verify, "on") != 0 || lstat(path, &found) || stat(chosen->bytes, &bytes) ||
 	    !bytes.st_blocks || found.st_size != bytes.st_size || found.st_mtim.tv_sec != bytes.st_mtim.tv_sec ||
 	    found.st_mtim.tv_nsec != bytes.st_mtim.tv_nsec) {
 		unlink(chosen->bytes);
@@ -244,7 +244,7 @@ int files_keep_folder(void)
 {
 	char folder[TPCK_PATH_MAX + 8];
 
-	snprintf(folder, sizeof folder, "%s/" TPCK_VIEW_FOLDER, files.agent->folder);
+	snprintf(folder, sizeof folder, "%s/" TPCK_VIEW_FOLDER, home.folder);
 	return open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 }
 
@@ -269,7 +269,7 @@ void files_keep_put(const char *made, uint64_t id, uint64_t pattern, const struc
 	char from[TPCK_PATH_MAX + 64];
 	struct stat now;
 
-	snprintf(from, sizeof from, "%s/" TPCK_VIEW_FOLDER "/%s", files.agent->folder, made);
+	snprintf(from, sizeof from, "%s/" TPCK_VIEW_FOLDER "/%s", home.folder, made);
 	pthread_mutex_lock(&kept.lock);
 	/* What is removed or replaced behind this is forgotten behind it. */
 	if (fstat(fd, &now) || !now.st_nlink) {

@@ -166,7 +166,7 @@ int owed_open(struct tpck_view *view, const struct owed_item *item, struct owed_
 		strcpy(file->part_folder, view->folder[entry->part_folder].path);
 		tpck_view_part_name(file->part, item->serial);
 	}
-	tpck_view_bytes(view, entry, files.agent->folder, bytes, sizeof bytes);
+	tpck_view_bytes(view, entry, home.folder, bytes, sizeof bytes);
 	tpck_view_unlock(view);
 	owed->folder = file->folder;
 	owed->name = file->name;

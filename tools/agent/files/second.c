@@ -43,7 +43,7 @@ void files_keep_later(const struct chosen *chosen, const struct stat *put)
 {
 	struct second one = {.id = files_path_id(chosen), .pattern = chosen->pattern, .file = *put};
 
-	if (strcmp(files.agent->settings.files_verify, "on") != 0 || !put->st_blocks)
+	if (strcmp(home.settings.files_verify, "on") != 0 || !put->st_blocks)
 		return;
 	if (asprintf(&one.path, "%s/%s", chosen->folder.path, chosen->name) >= 0)
 		put_off(&one);

@@ -40,7 +40,7 @@ uint64_t files_spare_bytes(DIR *list, char oldest[64])
 
 static void spare_name(char *name, size_t size, uint64_t pattern, const char *end)
 {
-	snprintf(name, size, "%s/" TPCK_VIEW_FOLDER "/spare.%016" PRIx64 "%s", files.agent->folder, pattern, end);
+	snprintf(name, size, "%s/" TPCK_VIEW_FOLDER "/spare.%016" PRIx64 "%s", home.folder, pattern, end);
 }
 
 /* ---- pages ------------------------------------------------------------------------------------ */
@@ -109,7 +109,7 @@ static DIR *open_folder(void)
 {
 	char folder[TPCK_PATH_MAX + 8];
 
-	snprintf(folder, sizeof folder, "%s/" TPCK_VIEW_FOLDER, files.agent->folder);
+	snprintf(folder, sizeof folder, "%s/" TPCK_VIEW_FOLDER, home.folder);
 	return opendir(folder);
 }
 
@@ -141,7 +141,7 @@ bool files_spares(void)
 /* Spares and files are within half of TRANSPCKPT_MEMORY: names that do not come again lose theirs. */
 static bool make_way(uint64_t bytes)
 {
-	uint64_t limit = files.agent->settings.memory / 2, used = files.view->memory_bytes + bytes;
+	uint64_t limit = home.settings.memory / 2, used = files.view->memory_bytes + bytes;
 	struct tpck_cgroup_room room = files_groups_room(bytes);
 	char oldest[64];
 	DIR *list;
@@ -173,7 +173,7 @@ static void make_from(uint64_t pattern, int old, uint64_t old_bytes)
 	files_yield(more);
 	if (!make_way(more))
 		return;
-	if (statvfs(files.agent->folder, &shm) || (uint64_t)shm.f_bavail * shm.f_frsize < more + bytes / 4 + FILES_FREE_BYTES)
+	if (statvfs(home.folder, &shm) || (uint64_t)shm.f_bavail * shm.f_frsize < more + bytes / 4 + FILES_FREE_BYTES)
 		return;
 	spare_name(making, sizeof making, pattern, ".new");
 	fd = open(making, O_RDWR | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);

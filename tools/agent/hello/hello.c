@@ -11,7 +11,7 @@
 #include "runtime/base/log.h"
 #include "tools/agent/accord/accord.h"
 #include "tools/agent/hello/private.h"
-#include "tools/agent/identity.h"
+#include "agent/programs/identity.h"
 #include "tools/agent/peers/peers.h"
 #include "tools/agent/salvage/salvage.h"
 #include "tools/agent/welcome.h"
@@ -21,7 +21,7 @@
 /* A process that runs already does not wait that long for another node, since the library gives up soon behind it; nor does anybody for mpirun. */
 #define APART_WAIT_NS 25000000000ull
 
-static void give_back_candidates(struct agent *agent, struct hello_part *part)
+static void give_back_candidates(struct hello_part *part)
 {
 	for (size_t i = 0; i < part->memory_count; i++) {
 		struct memory_candidate *candidate = &part->memory[i];
@@ -30,9 +30,9 @@ static void give_back_candidates(struct agent *agent, struct hello_part *part)
 		if (candidate->bad) {
 			atomic_store(&candidate->live->images[candidate->image].map.header->state,
 				     TPCK_IMAGE_ABANDONED);
-			live_retire(agent, candidate->live);
+			live_retire(candidate->live);
 		}
-		live_unpin(agent, candidate->live, candidate->image);
+		live_unpin(candidate->live, candidate->image);
 	}
 }
 
@@ -76,7 +76,7 @@ static void begin_accord(struct agent *agent, struct hello_job *h)
 		struct hello_part *part = &h->part[i];
 
 		part->client->busy = false;
-		give_back_candidates(agent, part);
+		give_back_candidates(part);
 		if (part->client->gone || !launch->apart || !hello_keep(part->client, &part->hello, part->identity))
 			client_close(agent, part->client);
 		else
@@ -111,7 +111,7 @@ void hello_done(struct agent *agent, struct job *job)
 
 		part->client->busy = false;
 		part->client->launch = NULL;
-		give_back_candidates(agent, part);
+		give_back_candidates(part);
 		if (part->rc)
 			hello_refuse_one(part->client, part->error.text);
 		else
@@ -120,7 +120,7 @@ void hello_done(struct agent *agent, struct job *job)
 			client_close(agent, part->client);
 	}
 	if (h->launch->apart)
-		accord_welcomed(agent, h->launch);
+		accord_welcomed(h->launch);
 	launch_said(agent, h->launch, (uint32_t)h->count);
 	hello_job_free(h);
 }

@@ -27,6 +27,6 @@ uint32_t hello_waiting(const struct agent *agent, const struct launch *launch, u
 /* Of the ports that they may meet at. */
 uint64_t hello_ports(void);
 /* One more than any generation that left a trace here or in the store, and noted in all. Clerk. */
-uint64_t hello_generation(struct agent *agent);
+uint64_t hello_generation(void);
 
 #endif

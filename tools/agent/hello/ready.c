@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "agent/loop/trouble.h"
+#include "agent/programs/programs.h"
 #include "runtime/base/log.h"
 #include "runtime/store/file.h"
 #include "runtime/store/stage.h"
@@ -44,25 +45,25 @@ static void greatest_of_text(char *text, uint64_t *greatest)
 }
 
 /* One more than any generation that left a trace here or in the store, and noted in all. */
-uint64_t hello_generation(struct agent *agent)
+uint64_t hello_generation(void)
 {
 	char path[TPCK_PATH_MAX], text[32], *said;
 	struct tpck_session_name session;
 	struct tpck_error err = {0};
 	uint64_t greatest = peers_generation();
 	struct dirent *entry;
-	DIR *folder = opendir(agent->folder);
+	DIR *folder = opendir(home.folder);
 
 	while (folder && (entry = readdir(folder)))
 		if (tpck_session_name_parse(entry->d_name, &session) == 0 && session.generation > greatest)
 			greatest = session.generation;
 	if (folder)
 		closedir(folder);
-	tpck_path_join(path, sizeof path, agent->folder, GENERATION);
+	tpck_path_join(path, sizeof path, home.folder, GENERATION);
 	if (tpck_file_read(path, 64, &said, NULL, NULL) == 0)
 		greatest_of_text(said, &greatest);
-	for (size_t i = 0; i < agent->tiers.count; i++) {
-		struct tpck_tier *tier = agent->tiers.tier[i];
+	for (size_t i = 0; i < home.tiers.count; i++) {
+		struct tpck_tier *tier = home.tiers.tier[i];
 
 		tier->operations->list(tier, "", greatest_of_store, &greatest, NULL);
 		if (tier->operations->get_text(tier, GENERATION, 64, &said, NULL, NULL) == 0)
@@ -72,8 +73,8 @@ uint64_t hello_generation(struct agent *agent)
 	if (tpck_file_write(path, text, strlen(text), 0, &err))
 		tpck_log_warn("%s", err.text);
 	/* A store that cannot be written is said by what needs it. */
-	for (size_t i = 0; i < agent->tiers.count; i++)
-		(void)agent->tiers.tier[i]->operations->mark(agent->tiers.tier[i], GENERATION, text, NULL);
+	for (size_t i = 0; i < home.tiers.count; i++)
+		(void)home.tiers.tier[i]->operations->mark(home.tiers.tier[i], GENERATION, text, NULL);
 	return greatest + 1;
 }
 
@@ -90,8 +91,8 @@ static void begin_session(struct hello_job *h, struct hello_part *part)
 {
 	struct tpck_session_name name = {h->launch->generation, part->hello.rank, part->hello.ordinal};
 
-	part->program = program_of(h->agent, part->identity, &part->error);
-	part->rc = part->program ? tpck_session_create(&part->session, h->agent->folder, &name, part->identity, &part->error)
+	part->program = program_of(part->identity, &part->error);
+	part->rc = part->program ? tpck_session_create(&part->session, home.folder, &name, part->identity, &part->error)
 				 : -ENOMEM;
 	if (part->rc)
 		return;
@@ -105,7 +106,7 @@ static void mark_program(struct hello_job *h, size_t i, int store_rc, struct tpc
 {
 	char text[340];
 
-	if (tpck_program_mark(h->part[i].program, h->launch->generation, h->agent->folder, store_rc ? NULL : &h->agent->tiers, store))
+	if (tpck_program_mark(h->part[i].program, h->launch->generation, home.folder, store_rc ? NULL : &home.tiers, store))
 		store_rc = store_rc ? store_rc : -store->code;
 	if (!store_rc)
 		return;
@@ -135,9 +136,9 @@ static void choose(struct hello_job *h, bool store, struct offer_request *reques
 	/* A copy here that turns out bad may be good elsewhere, one that comes is compared as it comes. */
 	for (int tries = 0; bad && tries < 2; tries++) {
 		if (tries)
-			peers_fetch(h->agent, store, peers_first(requests, h->count));
+			peers_fetch(store, peers_first(requests, h->count));
 		peers_candidates(requests, h->count);
-		offer_choose(h->agent, store, requests, h->offer, h->count, &h->base);
+		offer_choose(store, requests, h->offer, h->count, &h->base);
 		bad = peers_release(requests, h->count) && !h->offer[0].made;
 		/* Grown at its end only: what the sessions' were is as before. */
 		for (size_t i = 0; i < h->count; i++)
@@ -159,17 +160,17 @@ static void ask_others(struct hello_job *h, bool store, struct offer_request *re
 	for (size_t i = 0; i < h->count; i++) {
 		struct hello_part *part = &h->part[i];
 
-		part->program = program_of(h->agent, part->identity, &part->error);
+		part->program = program_of(part->identity, &part->error);
 		if (!part->program)
 			return;
 		/* The rank may have run on another node since this one met it. */
-		if (h->agent->settings.peers.count)
-			tpck_program_refresh(part->program, &h->agent->tiers);
+		if (home.settings.peers.count)
+			tpck_program_refresh(part->program, &home.tiers);
 		requests[i] = request_of(part);
 		requests[i].told_only = is_to_be_told(h, part);
 	}
 	if (h->resume || peers_first(requests, h->count)->told_only)
-		peers_fetch(h->agent, store, peers_first(requests, h->count));
+		peers_fetch(store, peers_first(requests, h->count));
 	h->in_parts = h->resume && h->launch->world > 1 && !h->launch->apart && peers_first(requests, h->count)->in_parts;
 }
 
@@ -211,7 +212,7 @@ void hello_run(struct job *job)
 	struct hello_job *h = (struct hello_job *)job;
 	struct offer_request *requests = calloc(h->count, sizeof *requests);
 	struct tpck_error store = {0};
-	int store_rc = tpck_durable_tier_check(h->agent->tier, &store);
+	int store_rc = tpck_durable_tier_check(home.tier, &store);
 
 	if (requests)
 		ask_others(h, store_rc != -EPERM, requests);
@@ -222,7 +223,7 @@ void hello_run(struct job *job)
 		return;
 	}
 	if (!h->launch->generation)
-		h->launch->generation = hello_generation(h->agent);
+		h->launch->generation = hello_generation();
 	for (size_t i = 0; i < h->count; i++)
 		begin_session(h, &h->part[i]);
 	/* What somebody else could have put there is not looked at. */
@@ -231,7 +232,7 @@ void hello_run(struct job *job)
 	peers_got();
 	for (size_t i = 0; requests && i < h->count; i++) {
 		if (requests[i].told_only)
-			offer_tell(h->agent, store_rc != -EPERM, &requests[i], &h->offer[i]);
+			offer_tell(store_rc != -EPERM, &requests[i], &h->offer[i]);
 		free(requests[i].other_identity);
 	}
 	free(requests);
@@ -265,7 +266,7 @@ static void discard_sessions(struct hello_job *h)
 static void begin_all(struct hello_job *h)
 {
 	if (!h->launch->generation)
-		h->launch->generation = hello_generation(h->agent);
+		h->launch->generation = hello_generation();
 	if (h->begun && h->generation == h->launch->generation)
 		return;
 	discard_sessions(h);
@@ -287,8 +288,8 @@ static bool get_all(struct hello_job *h)
 
 			if (source->rank != part->hello.rank || source->ordinal != part->hello.ordinal)
 				continue;
-			if (source->node[0] ? peers_get(h->agent, source->node, part->identity, source->rank, source->ordinal, &h->point, &err)
-					    : peers_gather(h->agent, part->identity, source->rank, source->ordinal, &h->point, &err)) {
+			if (source->node[0] ? peers_get(source->node, part->identity, source->rank, source->ordinal, &h->point, &err)
+					    : peers_gather(part->identity, source->rank, source->ordinal, &h->point, &err)) {
 				h->failed = i;
 				h->gone = source->node[0] && !peers_has(source->node);
 				snprintf(h->offer[i].notice, sizeof h->offer[i].notice, "step %" PRIu64 " cannot be resumed: %.400s",
@@ -305,7 +306,7 @@ void hello_run_try(struct job *job)
 	struct hello_job *h = (struct hello_job *)job;
 	struct offer_request *requests = calloc(h->count, sizeof *requests);
 	struct tpck_error store = {0};
-	int store_rc = tpck_durable_tier_check(h->agent->tier, &store);
+	int store_rc = tpck_durable_tier_check(home.tier, &store);
 
 	begin_all(h);
 	h->failed = 0;
@@ -318,7 +319,7 @@ void hello_run_try(struct job *job)
 			free(requests);
 			return;
 		}
-		tpck_program_refresh(h->part[i].program, &h->agent->tiers);
+		tpck_program_refresh(h->part[i].program, &home.tiers);
 		requests[i] = request_of(&h->part[i]);
 		requests[i].only = h->point;
 		tpck_stage_clear(requests[i].session_path);
@@ -327,7 +328,7 @@ void hello_run_try(struct job *job)
 	h->base = NULL;
 	if (get_all(h)) {
 		peers_candidates_at(requests, h->count, &h->point);
-		offer_choose(h->agent, store_rc != -EPERM, requests, h->offer, h->count, &h->base);
+		offer_choose(store_rc != -EPERM, requests, h->offer, h->count, &h->base);
 		peers_release(requests, h->count);
 		h->failed = h->count;
 		for (size_t i = h->count; i-- > 0;) {
@@ -347,7 +348,7 @@ void hello_run_go(struct job *job)
 {
 	struct hello_job *h = (struct hello_job *)job;
 	struct tpck_error store = {0};
-	int store_rc = tpck_durable_tier_check(h->agent->tier, &store);
+	int store_rc = tpck_durable_tier_check(home.tier, &store);
 
 	begin_all(h);
 	for (size_t i = 0; i < h->count; i++) {
@@ -361,7 +362,7 @@ void hello_run_go(struct job *job)
 			if (!part->rc && is_to_be_told(h, part)) {
 				struct offer_request request = request_of(part);
 
-				offer_tell(h->agent, store_rc != -EPERM, &request, &h->offer[i]);
+				offer_tell(store_rc != -EPERM, &request, &h->offer[i]);
 			}
 		}
 		if (h->obstacle[0])

@@ -90,7 +90,7 @@ void hello_welcome(struct agent *agent, struct hello_job *h, size_t i)
 		tpck_log_info("process %d is generation %" PRIu64 "%s%s", (int)live->pid, w.generation, w.notice[0] ? "; " : "",
 			      w.notice);
 	if (part->hello.rank == 0)
-		history_started(agent, live);
+		history_started(live);
 	if (part->client->gone) {
 		live_died(agent, live);
 		return;

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "agent/home/room.h"
 #include "agent/loop/trouble.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/log.h"
@@ -186,7 +187,7 @@ static bool gather_may(const struct ask *ask, const struct ask_answer *answer)
 /* ---- asking ------------------------------------------------------------------------------- */
 
 /* The newest that is here or in the store. */
-static struct tpck_point newest_here(struct agent *agent, bool store, const struct offer_request *request)
+static struct tpck_point newest_here(bool store, const struct offer_request *request)
 {
 	struct tpck_point newest = {0};
 	unsigned slot;
@@ -199,18 +200,18 @@ static struct tpck_point newest_here(struct agent *agent, bool store, const stru
 	for (size_t i = 0; i < request->memory_count; i++)
 		if (!request->memory[i].identity_differs && tpck_point_compare(&request->memory[i].point, &newest) > 0)
 			newest = request->memory[i].point;
-	for (size_t t = store ? 0 : 1; t < agent->tiers.count; t++) {
+	for (size_t t = store ? 0 : 1; t < home.tiers.count; t++) {
 		struct tpck_catalog catalog;
 
-		store_enter(t);
-		if (tpck_catalog_load(&catalog, agent->tiers.tier[t], NULL, NULL, NULL, NULL) == 0) {
+		home_enter(t);
+		if (tpck_catalog_load(&catalog, home.tiers.tier[t], NULL, NULL, NULL, NULL) == 0) {
 			for (size_t i = 0; i < catalog.count; i++)
 				if (tpck_manifest_is_of(catalog.manifests[i], request->rank, request->ordinal, request->identity) &&
 				    tpck_point_compare(&catalog.manifests[i]->point, &newest) > 0)
 					newest = catalog.manifests[i]->point;
 			tpck_catalog_free(&catalog);
 		}
-		store_leave(t);
+		home_leave(t);
 	}
 	return newest;
 }
@@ -225,7 +226,7 @@ struct offer_request *peers_first(struct offer_request *requests, size_t count)
 	return first;
 }
 
-void peers_fetch(struct agent *agent, bool store, struct offer_request *request)
+void peers_fetch(bool store, struct offer_request *request)
 {
 	struct ask *ask = ask_new(request->identity, request->rank, request->ordinal);
 	struct tpck_point newest;
@@ -233,7 +234,7 @@ void peers_fetch(struct agent *agent, bool store, struct offer_request *request)
 
 	if (!ask)
 		return;
-	newest = newest_here(agent, store, request);
+	newest = newest_here(store, request);
 	add_fragments_here(ask);
 	peers_errand(&ask->errand);
 	pthread_mutex_lock(&peers.lock);
@@ -325,13 +326,12 @@ static bool gather_at(struct ask *ask, const struct tpck_point *point)
 	return false;
 }
 
-int peers_gather(struct agent *agent, const char *identity, uint32_t rank, uint32_t ordinal, const struct tpck_point *point,
+int peers_gather(const char *identity, uint32_t rank, uint32_t ordinal, const struct tpck_point *point,
 		 struct tpck_error *err)
 {
 	char why[sizeof ((struct ask *)0)->why] = "this node's agent is alone";
 	struct ask *ask;
 
-	(void)agent;
 	copies_here_want(identity, rank, ordinal, point);
 	if (is_here(identity, rank, ordinal, point))
 		return 0;
@@ -356,14 +356,13 @@ int peers_gather(struct agent *agent, const char *identity, uint32_t rank, uint3
 			      rank, why);
 }
 
-int peers_get(struct agent *agent, const char *node, const char *identity, uint32_t rank, uint32_t ordinal,
+int peers_get(const char *node, const char *identity, uint32_t rank, uint32_t ordinal,
 	      const struct tpck_point *point, struct tpck_error *err)
 {
 	struct ask_answer from = {.point = *point};
 	char why[sizeof ((struct ask *)0)->why] = "it is not a peer";
 	struct ask *ask;
 
-	(void)agent;
 	copies_here_want(identity, rank, ordinal, point);
 	if (is_here(identity, rank, ordinal, point))
 		return 0;
@@ -396,7 +395,7 @@ static int make_whole(const struct copy *copy, unsigned slot)
 	char reason[200];
 	int rc = 0;
 
-	if (bytes && !prepare_room(peers.agent, bytes, reason, sizeof reason))
+	if (bytes && !room_for(bytes, reason, sizeof reason))
 		rc = tpck_error_set(&err, ENOSPC, "going on from a peer's copy: %s", reason);
 	if (!rc)
 		rc = tpck_replica_fill(copy->replica, slot, &err);
@@ -455,7 +454,7 @@ void peers_candidates(struct offer_request *requests, size_t count)
 	struct copy *copy;
 	unsigned slot;
 
-	if (!peers.agent->settings.peers.count)
+	if (!home.settings.peers.count)
 		return;
 	copy = copy_pin(first->identity, first->rank, first->ordinal, NULL, &slot);
 	if (!copy)

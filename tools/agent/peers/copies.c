@@ -9,10 +9,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "agent/home/room.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/log.h"
 #include "runtime/store/file.h"
-#include "tools/agent/identity.h"
+#include "agent/programs/identity.h"
 #include "tools/agent/peers/private.h"
 #include "tools/agent/salvage/salvage.h"
 
@@ -255,11 +256,11 @@ static void clear(const char *folder, const char *name)
 
 static void for_each_folder(void (*act)(const char *folder, const char *name))
 {
-	DIR *folder = opendir(peers.agent->folder);
+	DIR *folder = opendir(home.folder);
 	struct dirent *entry;
 
 	while (folder && (entry = readdir(folder)))
-		act(peers.agent->folder, entry->d_name);
+		act(home.folder, entry->d_name);
 	if (folder)
 		closedir(folder);
 }
@@ -339,7 +340,7 @@ static int make(const struct tpck_manifest *manifest, const struct tpck_fragment
 	const struct tpck_member *first = &manifest->members[0];
 	struct tpck_session_name name = {manifest->point.generation, first->rank, first->ordinal};
 	struct tpck_replica *replica;
-	int rc = tpck_replica_open(&replica, peers.agent->folder, &name, fragment, err);
+	int rc = tpck_replica_open(&replica, home.folder, &name, fragment, err);
 
 	if (rc)
 		return rc;
@@ -384,10 +385,10 @@ bool copy_room(const struct copy *copy, const struct tpck_manifest *manifest, un
 {
 	uint64_t bytes = tpck_replica_needs(copy->replica, manifest, slots);
 
-	if (prepare_room(peers.agent, bytes, reason, size))
+	if (room_for(bytes, reason, size))
 		return true;
 	copies_here_drop_left(NULL, 0, 0);
-	return prepare_room(peers.agent, bytes, reason, size);
+	return room_for(bytes, reason, size);
 }
 
 static bool is_copy_of(const struct copy *copy, const char *identity)
@@ -684,7 +685,7 @@ void copies_here_sweep(void)
 /* Under the lock: when the last one has waited long enough for its owner; 0: there is none. */
 uint64_t copies_here_until(void)
 {
-	uint64_t linger = (uint64_t)(peers.agent->settings.linger_sec * 1e9), last = 0, now = tpck_clock_monotonic_ns();
+	uint64_t linger = (uint64_t)(home.settings.linger_sec * 1e9), last = 0, now = tpck_clock_monotonic_ns();
 
 	/* With what is here of the job goes what others had. */
 	if (peers.agent->nobody_returns && !peers.agent->lives && linger > GONE_NS)

@@ -15,6 +15,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "agent/home/room.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/digest.h"
 #include "runtime/base/log.h"
@@ -33,7 +34,7 @@ struct held held = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_I
 
 void held_folder(uint32_t table, char path[TPCK_PATH_MAX])
 {
-	snprintf(path, TPCK_PATH_MAX, "%.900s/" PREFIX "%08x", peers.agent->folder, table);
+	snprintf(path, TPCK_PATH_MAX, "%.900s/" PREFIX "%08x", home.folder, table);
 }
 
 static void path_in(uint32_t table, char path[TPCK_PATH_MAX], const char *name)
@@ -256,7 +257,7 @@ static void coming_begin(struct held_table *table, struct peer *peer, uint64_t s
 		snprintf(why, sizeof why, "what it has is being put at its path");
 	} else if (table->count >= FILES_MAX) {
 		snprintf(why, sizeof why, "more files than a table has");
-	} else if (!prepare_room(peers.agent, chunks * TPCK_OWED_CHUNK, reason, sizeof reason)) {
+	} else if (!room_for(chunks * TPCK_OWED_CHUNK, reason, sizeof reason)) {
 		snprintf(why, sizeof why, "no room: %s", reason);
 	} else {
 		path_in(table->table, path, "coming");
@@ -590,7 +591,7 @@ static void adopt(const char *name)
 
 void held_begin(void)
 {
-	DIR *list = opendir(peers.agent->folder);
+	DIR *list = opendir(home.folder);
 	struct dirent *entry;
 	sigset_t all, before;
 

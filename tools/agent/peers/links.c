@@ -242,7 +242,7 @@ static void introduce(struct peer *peer, uint32_t by, enum tpck_seal_level level
 	self->level = (uint16_t)level;
 	self->ciphers = (uint16_t)ciphers;
 	tpck_nonce(peer->kept, self->nonce);
-	snprintf(self->job, sizeof self->job, "%.120s", peers.agent->job);
+	snprintf(self->job, sizeof self->job, "%.120s", home.job);
 	memcpy(self->node, peers.node, sizeof self->node);
 	memcpy(self->host, peers.host, sizeof self->host);
 	memcpy(self->domain, peers.domain, sizeof self->domain);
@@ -335,7 +335,7 @@ static bool take_greeting(struct peer *peer, const void *bytes, size_t count)
 	peer->other.job[TPCK_PEER_NAME - 1] = peer->other.node[TPCK_PEER_NAME - 1] = '\0';
 	peer->other.host[TPCK_PEER_NAME - 1] = peer->other.domain[TPCK_PEER_NAME - 1] = '\0';
 	pthread_mutex_unlock(&peers.lock);
-	return strcmp(peer->other.job, peer->self.job[0] ? peer->self.job : peers.agent->job) == 0;
+	return strcmp(peer->other.job, peer->self.job[0] ? peer->self.job : home.job) == 0;
 }
 
 static bool is_secret(uint32_t by)
@@ -732,7 +732,7 @@ static void look_for_nodes(uint64_t now)
 	if (now < resolve_ns)
 		return;
 	resolve_ns = now + 20 * SEC;
-	snprintf(list, sizeof list, "%s", peers.agent->settings.nodes);
+	snprintf(list, sizeof list, "%s", home.settings.nodes);
 	while ((name = strtok_r(rest, ", ", &rest)))
 		if (tpck_rendezvous_resolve(name, TPCK_PEERS_PORT, addresses, sizeof addresses, &port, NULL) == 0)
 			lead_add(NULL, name, addresses);
@@ -810,7 +810,7 @@ static void look(uint64_t now)
 {
 	if (peers.ops->each)
 		look_for_launched();
-	else if (peers.agent->settings.nodes[0])
+	else if (home.settings.nodes[0])
 		look_for_nodes(now);
 	else
 		look_for_files(now);
@@ -864,7 +864,7 @@ static bool renew_transport(uint64_t now)
 	}
 	tpck_log_info("an interface has come up: listening for others anew, at port %u", peers.ops->port(peers.transport));
 	tpck_rendezvous_addresses(peers.ops->port(peers.transport), addresses, sizeof addresses);
-	if (!peers.agent->settings.nodes[0] && tpck_rendezvous_write(peers.folder, peers.node, addresses, &err))
+	if (!home.settings.nodes[0] && tpck_rendezvous_write(peers.folder, peers.node, addresses, &err))
 		tpck_log_warn("%s", err.text);
 	for (struct lead *lead = leads; lead; lead = lead->next)
 		lead->next_ns = 0;

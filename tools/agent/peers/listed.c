@@ -135,36 +135,36 @@ bool listed_here(void)
 }
 
 /* What TRANSPCKPT_SECRET says, or one in the user's state folder, which is mostly at home and all nodes see. */
-static int find_secret(const struct agent *agent, char *path, size_t size, struct tpck_error *err)
+static int find_secret(char *path, size_t size, struct tpck_error *err)
 {
 	char folder[TPCK_PATH_MAX];
 	int rc = 0;
 
-	if (agent->settings.secret[0]) {
-		snprintf(path, size, "%s", agent->settings.secret);
+	if (home.settings.secret[0]) {
+		snprintf(path, size, "%s", home.settings.secret);
 	} else {
 		tpck_settings_state(folder, sizeof folder);
 		rc = tpck_folder_make(folder, err);
 		if (!rc)
 			rc = tpck_path_join(path, size, folder, ".secret");
 	}
-	return rc ? rc : tpck_secret_load(path, agent->settings.secret[0] ? -1 : 0, peers.secret[TPCK_SECRET_USER], err);
+	return rc ? rc : tpck_secret_load(path, home.settings.secret[0] ? -1 : 0, peers.secret[TPCK_SECRET_USER], err);
 }
 
-bool listed_begin(struct agent *agent, uint16_t *port)
+bool listed_begin(uint16_t *port)
 {
 	char path[TPCK_PATH_MAX], text[256];
 	struct tpck_error err = {0};
 
-	if (!tpck_settings_are_local(&agent->settings) || !(read_list() || read_master()))
+	if (!tpck_settings_are_local(&home.settings) || !(read_list() || read_master()))
 		return false;
-	if (find_secret(agent, path, sizeof path, &err)) {
+	if (find_secret(path, sizeof path, &err)) {
 		tpck_log_warn("nodes are not found by %s, for TRANSPCKPT_SECRET is not set: %s", by_master ? "MASTER_ADDR" : "Slurm's list of them",
 			      err.text);
 		by_master = false;
 		return false;
 	}
-	snprintf(text, sizeof text, "%u %.200s", (unsigned)getuid(), agent->job);
+	snprintf(text, sizeof text, "%u %.200s", (unsigned)getuid(), home.job);
 	*port = job_port = (uint16_t)(PORT_FIRST + tpck_digest64(text, strlen(text), 0) % PORT_COUNT);
 	if (by_master)
 		tpck_log_info("the store may be this node's own: others are also looked for at port %u of %.200s, where the ranks meet, by the secret %s",

@@ -95,13 +95,13 @@ static bool have_met(const struct client *client, uint64_t now)
 	return client->meets ? known + 1 >= client->meets && now >= met_ns + SAY_NS : known && now >= met_ns + OTHERS_NS;
 }
 
-void peers_meet_for(struct agent *agent, struct client *client, const struct tpck_meet *meet)
+void peers_meet_for(struct client *client, const struct tpck_meet *meet)
 {
 	peers_master(meet->master);
 	client->meets = meet->nodes;
 	client->meets_until_ns = tpck_clock_monotonic_ns() + WAIT_NS;
 	/* Nobody is looked for. */
-	if (!peers.on || !(peers.listed || agent->settings.nodes[0]))
+	if (!peers.on || !(peers.listed || home.settings.nodes[0]))
 		client->meets_until_ns = 1;
 }
 

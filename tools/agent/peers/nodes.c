@@ -88,7 +88,7 @@ void nodes_said(const char *text, size_t count)
 		}
 	if (!more)
 		return;
-	if (tpck_path_join(path, sizeof path, peers.agent->folder, TPCK_NODES_NAME) ||
+	if (tpck_path_join(path, sizeof path, home.folder, TPCK_NODES_NAME) ||
 	    tpck_file_write(path, known, sizeof *known + known->head.count * sizeof known->address[0], 0, &err))
 		tpck_log_debug("which addresses are the job's own is not told: %s", err.text);
 }

@@ -249,7 +249,7 @@ static unsigned choose(uint32_t table, size_t *nodes)
 	struct tpck_place places[MOST];
 	struct tpck_peer_message head = {.generation = table};
 	uint64_t serials[MOST], begun[PARCEL_TARGETS];
-	size_t count = 0, chosen[PARCEL_TARGETS], wanted = peers.agent->settings.peers.count;
+	size_t count = 0, chosen[PARCEL_TARGETS], wanted = home.settings.peers.count;
 	unsigned have = 0, begun_count = 0;
 	char key[32];
 
@@ -578,7 +578,7 @@ static void say_fewer(unsigned have, size_t nodes)
 	struct tpck_error err = {0};
 
 	tpck_error_set(&err, 0, "TRANSPCKPT_PEERS is %llu, but agents of %zu other nodes are there: files that are owed have %u copies",
-		       (unsigned long long)peers.agent->settings.peers.count, nodes, have);
+		       (unsigned long long)home.settings.peers.count, nodes, have);
 	trouble_complain(&err);
 }
 
@@ -592,7 +592,7 @@ static bool round_of(struct tpck_view *view)
 	size_t count, nodes;
 
 	have = choose(owed_table(view), &nodes);
-	if (!early && have < peers.agent->settings.peers.count)
+	if (!early && have < home.settings.peers.count)
 		say_fewer(have, nodes);
 	if (!owed_list(view, &list, &count, &newest))
 		return true;
@@ -639,7 +639,7 @@ void owed_begin(void)
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &before);
 	/* Where nodes find each other otherwise there is no folder in which all see what has been taken over. */
-	owed.running = !peers.agent->settings.nodes[0] && !peers.listed && pthread_create(&owed.thread, NULL, owed_main, NULL) == 0;
+	owed.running = !home.settings.nodes[0] && !peers.listed && pthread_create(&owed.thread, NULL, owed_main, NULL) == 0;
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 

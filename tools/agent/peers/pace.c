@@ -35,7 +35,7 @@ uint64_t pace_until(const struct parcel *parcel)
 	const struct launch *launch = parcel->launch;
 	uint64_t furthest, iteration_ns, held_ns = 0;
 
-	if (strcmp(peers.agent->settings.peer_pacing, "on") != 0)
+	if (strcmp(home.settings.peer_pacing, "on") != 0)
 		return 0;
 	for (uint32_t i = 0; i < parcel->parts; i++) {
 		const struct parcel_part *part = &parcel->part[i];
@@ -77,7 +77,7 @@ void pace_begin(struct pace *pace, const struct parcel *parcel, uint64_t bytes)
 {
 	uint64_t now = tpck_clock_monotonic_ns();
 
-	ceiling.rate = peers.agent->settings.peer_bandwidth;
+	ceiling.rate = home.settings.peer_bandwidth;
 	if (!traffic_open)
 		tpck_traffic_begin(&traffic, "");
 	traffic_open = true;
@@ -186,7 +186,7 @@ void pace_status(json_object *json)
 {
 	json_object *row = json_object_new_object();
 
-	json_object_object_add(row, "bandwidth", json_object_new_uint64(peers.agent->settings.peer_bandwidth));
+	json_object_object_add(row, "bandwidth", json_object_new_uint64(home.settings.peer_bandwidth));
 	json_object_object_add(row, "bytes", json_object_new_uint64(counted.bytes));
 	json_object_object_add(row, "copies", json_object_new_uint64(counted.copies));
 	json_object_object_add(row, "seconds", json_object_new_double((double)counted.busy_ns / 1e9));

@@ -28,12 +28,12 @@ enum { SAY_US = 200000, LOCAL_MOST = 64 };
 /* ---- start and end ------------------------------------------------------------------------ */
 
 /* The tier that all nodes see. */
-struct tpck_tier *peers_shared_tier(const struct agent *agent)
+struct tpck_tier *peers_shared_tier(void)
 {
-	for (size_t i = 0; i < agent->tiers.count; i++)
-		if (strncmp(agent->tiers.name[i], "site", 4) == 0)
-			return agent->tiers.tier[i];
-	return agent->tier;
+	for (size_t i = 0; i < home.tiers.count; i++)
+		if (strncmp(home.tiers.name[i], "site", 4) == 0)
+			return home.tiers.tier[i];
+	return home.tier;
 }
 
 /* Whether an entry of TRANSPCKPT_NODES is this node's. */
@@ -56,10 +56,10 @@ static bool is_own(const char *name, const char *addresses)
 static uint16_t own_port(const struct agent *agent)
 {
 	char list[TPCK_SETTING_TEXT_MAX], *rest = list, *name, addresses[1024], first[TPCK_TRANSPORT_ADDRESS];
-	uint16_t port = agent->settings.nodes[0] && !agent->launched ? TPCK_PEERS_PORT : 0, said;
+	uint16_t port = home.settings.nodes[0] && !agent->launched ? TPCK_PEERS_PORT : 0, said;
 	bool own = false;
 
-	snprintf(list, sizeof list, "%s", agent->settings.nodes);
+	snprintf(list, sizeof list, "%s", home.settings.nodes);
 	/* mpirun says who there is. */
 	while (!agent->launched && (name = strtok_r(rest, ", ", &rest))) {
 		struct tpck_error err = {0};
@@ -79,67 +79,67 @@ static uint16_t own_port(const struct agent *agent)
 	return port;
 }
 
-static int find_secret(struct agent *agent, struct tpck_error *err)
+static int find_secret(struct tpck_error *err)
 {
 	char path[TPCK_PATH_MAX];
 	int rc;
 
-	if (agent->settings.secret[0])
-		return tpck_secret_load(agent->settings.secret, -1, peers.secret[TPCK_SECRET_JOB], err);
-	rc = tpck_durable_tier_check(peers_shared_tier(agent), err);
+	if (home.settings.secret[0])
+		return tpck_secret_load(home.settings.secret, -1, peers.secret[TPCK_SECRET_JOB], err);
+	rc = tpck_durable_tier_check(peers_shared_tier(), err);
 	if (!rc)
 		rc = tpck_path_join(path, sizeof path, peers.folder, "secret");
 	return rc ? rc : tpck_secret_load(path, 1, peers.secret[TPCK_SECRET_JOB], err);
 }
 
-static void name_self(struct agent *agent)
+static void name_self(void)
 {
 	if (gethostname(peers.host, sizeof peers.host - 1))
 		snprintf(peers.host, sizeof peers.host, "unknown");
 	for (char *p = peers.host; *p; p++)
 		if (*p == '/')
 			*p = '_';
-	snprintf(peers.domain, sizeof peers.domain, "%.120s", agent->settings.domain[0] ? agent->settings.domain : peers.host);
+	snprintf(peers.domain, sizeof peers.domain, "%.120s", home.settings.domain[0] ? home.settings.domain : peers.host);
 	/* Numbers of processes are the same in several containers of a host's name. */
 	snprintf(peers.node, sizeof peers.node, "%.90s.%d.%04x", peers.host, (int)getpid(),
 		 (unsigned)(tpck_clock_realtime_ns() >> 10 & 0xffff));
-	snprintf(peers.folder, sizeof peers.folder, "%.1000s/agents", peers_shared_tier(agent)->root);
+	snprintf(peers.folder, sizeof peers.folder, "%.1000s/agents", peers_shared_tier()->root);
 }
 
-bool peers_launched(const struct agent *agent, bool foreground)
+bool peers_launched(bool foreground)
 {
 	/* One that the library has started may have the environment of a rank of the program's, and must not pass for it. */
-	return foreground && getenv("OMPI_COMM_WORLD_SIZE") && agent->settings.peers.count && tpck_transport_mpi.each &&
-	       strcmp(agent->settings.transport, "ucx") != 0 && strcmp(agent->settings.transport, "tcp") != 0;
+	return foreground && getenv("OMPI_COMM_WORLD_SIZE") && home.settings.peers.count && tpck_transport_mpi.each &&
+	       strcmp(home.settings.transport, "ucx") != 0 && strcmp(home.settings.transport, "tcp") != 0;
 }
 
 static int choose_transport(const struct agent *agent, struct tpck_error *err)
 {
-	const char *security = agent->settings.peer_security;
+	const char *security = home.settings.peer_security;
 
 	peers.ops = tpck_sealed_over(agent->launched ? &tpck_transport_mpi
-				     : strcmp(agent->settings.transport, "ucx") == 0 ? &tpck_transport_ucx : &tpck_transport_tcp);
+				     : strcmp(home.settings.transport, "ucx") == 0 ? &tpck_transport_ucx : &tpck_transport_tcp);
 	peers.level = strcmp(security, "off") == 0 ? TPCK_SEAL_OFF : strcmp(security, "auth") == 0 ? TPCK_SEAL_AUTH : TPCK_SEAL_ENCRYPT;
-	if (agent->launched || strcmp(agent->settings.transport, "mpi") != 0)
+	if (agent->launched || strcmp(home.settings.transport, "mpi") != 0)
 		return 0;
 	if (!tpck_transport_mpi.each)
 		return tpck_error_set(err, ENOTSUP, "TRANSPCKPT_TRANSPORT is mpi, which this agent was built without");
 	peers.awaited = true;
 	return tpck_error_set(err, ENOTCONN, "TRANSPCKPT_TRANSPORT is mpi, but this agent was not started by mpirun (mpirun --map-by ppr:1:node transpckptd --job %s --foreground)",
-			      agent->job);
+			      home.job);
 }
 
 /* An entry that is wrong opens nothing: the others hold. */
-static void choose_addresses(const struct agent *agent)
+static void choose_addresses(void)
 {
 	struct tpck_error err = {0};
 	struct tpck_local list[LOCAL_MOST];
 
-	if (tpck_address_choose(agent->settings.interfaces, &err))
+	if (tpck_address_choose(home.settings.interfaces, &err))
 		tpck_log_warn("of TRANSPCKPT_INTERFACES %s", err.text);
 	if (!peers.ops->each && !tpck_address_chosen(list, LOCAL_MOST) && tpck_address_local(list, LOCAL_MOST))
 		tpck_log_warn("this node has no address that TRANSPCKPT_INTERFACES names ('%.200s'): it is not reached by agents of other nodes",
-			      agent->settings.interfaces);
+			      home.settings.interfaces);
 }
 
 static int start_thread(void)
@@ -161,13 +161,13 @@ static int begin(struct agent *agent, struct tpck_error *err)
 	uint16_t port;
 	int rc;
 
-	name_self(agent);
+	name_self();
 	rc = choose_transport(agent, err);
 	if (!rc)
-		rc = find_secret(agent, err);
+		rc = find_secret(err);
 	if (rc)
 		return rc;
-	choose_addresses(agent);
+	choose_addresses();
 	port = own_port(agent);
 	/* Whoever worked alone here has left: its lock is this one's. */
 	if (agent->launched)
@@ -175,7 +175,7 @@ static int begin(struct agent *agent, struct tpck_error *err)
 	/* Threads of the transport's own have no signals either. */
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &before);
-	peers.listed = !peers.ops->each && !agent->settings.nodes[0] && listed_begin(agent, &port);
+	peers.listed = !peers.ops->each && !home.settings.nodes[0] && listed_begin(&port);
 	rc = peers.ops->start(&peers.transport, &peers_events, NULL, port, err);
 	if (rc && peers.listed) {
 		tpck_log_info("port %u is taken: nodes are not found by Slurm's list of them, but in the store", port);
@@ -190,7 +190,7 @@ static int begin(struct agent *agent, struct tpck_error *err)
 	if (!peers.ops->each && tpck_address_all_link_local())
 		tpck_log_warn("this node has link-local addresses only, which agents do not use: no agents of other nodes are reached over TCP");
 	tpck_rendezvous_addresses(peers.ops->port(peers.transport), addresses, sizeof addresses);
-	if (!agent->settings.nodes[0] && !peers.ops->each)
+	if (!home.settings.nodes[0] && !peers.ops->each)
 		rc = tpck_rendezvous_write(peers.folder, peers.node, addresses, err);
 	if (!rc)
 		rc = worker_start(&peers.courier);
@@ -210,7 +210,7 @@ static int begin_peers(struct agent *agent, struct tpck_error *err)
 	peers.agent = agent;
 	peers.errands_end = &peers.errands;
 	peers.begun_ns = tpck_clock_monotonic_ns();
-	if (!agent->settings.peers.count)
+	if (!home.settings.peers.count)
 		return 0;
 	peers.wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	copies_here_find();
@@ -220,7 +220,7 @@ static int begin_peers(struct agent *agent, struct tpck_error *err)
 	if (rc) {
 		tpck_log_warn("this node works alone, without copies on others: %s", err->text);
 		if (peers.awaited)
-			alone_say(agent);
+			alone_say();
 		return 0;
 	}
 	peers.on = true;
@@ -261,6 +261,7 @@ static void stop(struct agent *agent)
 {
 	uint64_t one = 1;
 
+	(void)agent;
 	alone_end();
 	if (!peers.on)
 		return;
@@ -272,7 +273,7 @@ static void stop(struct agent *agent)
 	(void)!write(peers.wake, &one, sizeof one);
 	pthread_join(peers.thread, NULL);
 	worker_stop(&peers.courier);
-	if (!agent->settings.nodes[0] && !peers.ops->each)
+	if (!home.settings.nodes[0] && !peers.ops->each)
 		tpck_rendezvous_remove(peers.folder, peers.node);
 	peers.on = false;
 }
@@ -337,11 +338,11 @@ void peers_finish(void)
 		peers.ops->finish();
 }
 
-uint64_t peers_leave_at(const struct agent *agent)
+uint64_t peers_leave_at(void)
 {
 	uint64_t until;
 
-	if (!agent->settings.peers.count)
+	if (!home.settings.peers.count)
 		return 0;
 	pthread_mutex_lock(&peers.lock);
 	until = copies_here_until();
@@ -363,11 +364,11 @@ void peers_fragment_status(json_object *row, const struct tpck_fragment *fragmen
 	json_object_object_add(row, "code", json_object_new_string(code));
 }
 
-void peers_status(struct agent *agent, json_object *json)
+void peers_status(json_object *json)
 {
 	json_object *list = json_object_new_array(), *held = json_object_new_array(), *given = json_object_new_array(), *row;
 
-	if (!agent->settings.peers.count) {
+	if (!home.settings.peers.count) {
 		json_object_put(list);
 		json_object_put(held);
 		json_object_put(given);

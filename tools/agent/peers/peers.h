@@ -14,7 +14,7 @@
 /* The network and its threads; and what these are to know of the rest of the agent, and who waits for them. */
 extern const struct loop_part peers_loop, peers_state_loop;
 /* Whether this agent is one of those that mpirun starts together; at the start, before all else. */
-bool peers_launched(const struct agent *agent, bool foreground);
+bool peers_launched(bool foreground);
 /* The last call of an agent that ends well, by the thread that started it. May wait for the others. */
 void peers_finish(void);
 /* Where nodes are found by Slurm's list: waits, for some 1.5 s at most, until those that are there have said of what programs they
@@ -23,26 +23,26 @@ void peers_meet(void);
 /* Of a start: the host at which its ranks meet; "": nobody says. */
 void peers_master(const char *host);
 /* The process waits until those of its launch's other nodes are known. */
-void peers_meet_for(struct agent *agent, struct client *client, const struct tpck_meet *meet);
+void peers_meet_for(struct client *client, const struct tpck_meet *meet);
 /* The tier that all nodes see, if there is one. */
-struct tpck_tier *peers_shared_tier(const struct agent *agent);
+struct tpck_tier *peers_shared_tier(void);
 /* All ranks of a launch have a new committed image. Of one with ranks on other nodes, too, peers_copy() is told. */
-void peers_committed(struct agent *agent, struct launch *launch);
+void peers_committed(struct launch *launch);
 /* Sends what the ranks that are here have of this step, which they hold or have committed, and which a round of all nodes of
  * the launch is about. When all have it who are to have it, or are gone, accord_copied() is called. False: nothing is on its
  * way, and accord_copied() is not called. One round at a time. */
-bool peers_copy(struct agent *agent, struct launch *launch, uint64_t step);
+bool peers_copy(struct launch *launch, uint64_t step);
 /* On every node the copies of this step are there: called after each such round, on each node, before the next one. Copies of
  * older generations go, and those of this one that are with nodes which do not have this step or a newer one. Holders keep
  * this step until it is called again. */
-void peers_settled(struct agent *agent, struct launch *launch, uint64_t step);
+void peers_settled(struct launch *launch, uint64_t step);
 /* The program with this identity ended well: up to this generation nobody comes back. */
-void peers_ended(struct agent *agent, const char *identity, uint64_t generation);
+void peers_ended(const char *identity, uint64_t generation);
 /* UINT64_MAX or when the agent may leave as far as others are concerned. */
-uint64_t peers_leave_at(const struct agent *agent);
+uint64_t peers_leave_at(void);
 /* Whether it leaves now, if it would: those that mpirun has started end together, since it takes one that is gone for a failure. */
 bool peers_may_leave(bool willing);
-void peers_status(struct agent *agent, json_object *json);
+void peers_status(json_object *json);
 
 /* Event loop. To a node's agent, or to all (NULL); one that is gone hears nothing. */
 void peers_talk(const char *node, const struct tpck_accord_message *message, const void *more, size_t size);
@@ -59,7 +59,7 @@ bool peers_has(const char *node);
 
 /* Clerk. Gets the newest copy of a launch from other nodes, if it is newer than all that is here and in the store; the request
  * is that of its first rank, and is told of what could not be had. `store`: the first tier may be looked at. */
-void peers_fetch(struct agent *agent, bool store, struct offer_request *request);
+void peers_fetch(bool store, struct offer_request *request);
 /* Adds the copy that is here, the newest of a launch on one node, to the candidates of all ranks' requests. They stay as they
  * are until peers_release(), which says whether one was bad. */
 void peers_candidates(struct offer_request *requests, size_t count);
@@ -68,10 +68,10 @@ void peers_candidates_at(struct offer_request *requests, size_t count, const str
 bool peers_release(struct offer_request *requests, size_t count);
 /* Gets the copy of this point, to which this rank belongs, from the agent of this name (struct tpck_greeting). 0: it is here
  * now, or was. Takes as long as the other goes on giving it. */
-int peers_get(struct agent *agent, const char *node, const char *identity, uint32_t rank, uint32_t ordinal,
+int peers_get(const char *node, const char *identity, uint32_t rank, uint32_t ordinal,
 	      const struct tpck_point *point, struct tpck_error *err);
 /* The same by fragments, whoever has them. */
-int peers_gather(struct agent *agent, const char *identity, uint32_t rank, uint32_t ordinal, const struct tpck_point *point,
+int peers_gather(const char *identity, uint32_t rank, uint32_t ordinal, const struct tpck_point *point,
 		 struct tpck_error *err);
 /* The end of a start's choice: what came for it, or was here, and is in no use may go as its owner says. */
 void peers_got(void);
@@ -116,7 +116,7 @@ void peers_shares_close(struct peers_shares *shares, bool bad);
 uint64_t peers_taken_over(uint32_t table);
 /* Event loop. A process that begins will look at what was saved: TPCK_MSG_LOOKED is sent to it when it may. */
 struct client;
-void peers_look(struct agent *agent, struct client *client);
+void peers_look(struct client *client);
 /* Whether files are kept here that other nodes owe; those of a node that is gone, which are about to be put at their paths. */
 bool peers_hold_files(void);
 bool peers_hold_lost(void);

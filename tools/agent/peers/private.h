@@ -77,7 +77,6 @@ struct parcel_part {
 enum { PARCEL_TARGETS = TPCK_FRAGMENTS_MAX };
 struct parcel {
 	struct job job;            /* first: back to the event loop at its end */
-	struct agent *agent;
 	struct tpck_manifest *manifest;
 	char *text;
 	size_t size;
@@ -182,7 +181,7 @@ bool peers_unmet(void);
 /* Nodes that the environment names (listed.c): those of Slurm's list, or else the one at which the ranks meet. Before there is a thread:
  * reads what there is, if it is to be looked at, and the user's secret, and says at which port agents of this job are. False: it
  * is not looked at. */
-bool listed_begin(struct agent *agent, uint16_t *port);
+bool listed_begin(uint16_t *port);
 /* Any thread: the ranks of a start, which began at this time of CLOCK_REALTIME, meet at this host. Whether that is new. */
 bool listed_follow(const char *host, uint64_t since_ns);
 /* Tells the peer of this serial, or all (0), where the ranks of the newest start meet, if one has said so. */
@@ -277,7 +276,7 @@ bool peers_connecting(void);
 
 /* Agents that work alone where mpirun is to have one (alone.c). Before there is a thread, and at the end: this one does, or does not any more; whatever
  * was said of this node before does not hold. */
-void alone_say(struct agent *agent);
+void alone_say(void);
 void alone_end(void);
 void alone_clear(void);
 /* The thread's: whether one does on this host. */

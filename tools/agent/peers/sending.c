@@ -123,7 +123,7 @@ static void assign_fragments(struct parcel *parcel, const struct owned *owned, c
 /* As many fragments as TRANSPCKPT_PEERS says where there are as many nodes, else as many copies as survive the same. */
 static size_t how_many(size_t nodes, struct tpck_fragment *code)
 {
-	const struct tpck_copies *copies = &peers.agent->settings.peers;
+	const struct tpck_copies *copies = &home.settings.peers;
 
 	*code = (struct tpck_fragment){0};
 	if (!copies->data || !tpck_erasure_can() || nodes < copies->data + copies->parity)
@@ -134,7 +134,7 @@ static size_t how_many(size_t nodes, struct tpck_fragment *code)
 
 static void complain_of_nodes(const struct parcel *parcel, size_t nodes)
 {
-	const struct tpck_copies *copies = &peers.agent->settings.peers;
+	const struct tpck_copies *copies = &home.settings.peers;
 	struct tpck_error err = {0};
 
 	if (parcel->targets && parcel->fragment[0].data)
@@ -363,11 +363,10 @@ static void note_holders(struct owned *owned, const struct parcel *parcel)
 	}
 }
 
-void peers_settled(struct agent *agent, struct launch *launch, uint64_t step)
+void peers_settled(struct launch *launch, uint64_t step)
 {
 	struct owned *owned = peers.on && launch_first(launch) ? owned_of(launch) : NULL;
 
-	(void)agent;
 	if (!owned)
 		return;
 	owned->settled = step;
@@ -394,9 +393,9 @@ static void parcel_end(struct agent *agent, struct parcel *parcel)
 
 		/* The process ended meanwhile: who was told so had no copy yet. */
 		if (live->life == LIFE_GONE && live->ended_well)
-			peers_ended(agent, live->session->identity, live->session->name.generation);
+			peers_ended(live->session->identity, live->session->name.generation);
 		parcel->part[i].live->jobs--;
-		live_unpin(agent, parcel->part[i].live, parcel->part[i].live_image);
+		live_unpin(parcel->part[i].live, parcel->part[i].live_image);
 	}
 	parcel_free(parcel);
 	if (owned) {
@@ -408,7 +407,7 @@ static void parcel_end(struct agent *agent, struct parcel *parcel)
 	if (round)
 		accord_copied(agent, launch, step, copies);
 	else if (again)
-		peers_committed(agent, launch);
+		peers_committed(launch);
 }
 
 static void sent(struct agent *agent, struct job *base)
@@ -509,7 +508,7 @@ static void add_part(struct parcel *parcel, struct live *live, uint64_t step)
 }
 
 /* The images of this step of the ranks that are here, which all have one, pinned. NULL: there is no memory. */
-static struct parcel *parcel_new(struct agent *agent, struct launch *launch, uint64_t step)
+static struct parcel *parcel_new(struct launch *launch, uint64_t step)
 {
 	const struct tpck_control *control = launch_first(launch)->session->control;
 	struct parcel *parcel = calloc(1, sizeof *parcel);
@@ -526,7 +525,6 @@ static struct parcel *parcel_new(struct agent *agent, struct launch *launch, uin
 	}
 	parcel->job.run = describe_run;
 	parcel->job.done = describe_done;
-	parcel->agent = agent;
 	parcel->launch = launch;
 	parcel->publication.share_count = ranks;
 	parcel->publication.world = launch->world;
@@ -538,22 +536,22 @@ static struct parcel *parcel_new(struct agent *agent, struct launch *launch, uin
 }
 
 /* To those that are to have copies. */
-static bool send(struct agent *agent, struct launch *launch, struct owned *owned, uint64_t step, bool round)
+static bool send(struct launch *launch, struct owned *owned, uint64_t step, bool round)
 {
-	struct parcel *parcel = parcel_new(agent, launch, step);
+	struct parcel *parcel = parcel_new(launch, step);
 
 	if (!parcel)
 		return false;
 	parcel->round = round;
 	/* Who has a fragment of the newest step may be one of too few. */
-	parcel->keep = round ? (owned->settled_any ? owned->settled + 1 : 0) : agent->settings.peers.data ? owned->recoverable : 0;
+	parcel->keep = round ? (owned->settled_any ? owned->settled + 1 : 0) : home.settings.peers.data ? owned->recoverable : 0;
 	owned->sending = true;
 	owned->parcel = parcel;
 	worker_give(&peers.courier, &parcel->job);
 	return true;
 }
 
-void peers_committed(struct agent *agent, struct launch *launch)
+void peers_committed(struct launch *launch)
 {
 	uint64_t step;
 	struct owned *owned = peers.on && !launch->apart && launch_newest(launch, &step) ? owned_of(launch) : NULL;
@@ -562,7 +560,7 @@ void peers_committed(struct agent *agent, struct launch *launch)
 		return;
 	owned->again = owned->sending;
 	if (!owned->sending)
-		(void)send(agent, launch, owned, step, false);
+		(void)send(launch, owned, step, false);
 }
 
 /* Whether all ranks that are here have an image of this step. */
@@ -579,11 +577,11 @@ static bool have_all(const struct launch *launch, uint64_t step)
 	return launch_first(launch) != NULL;
 }
 
-bool peers_copy(struct agent *agent, struct launch *launch, uint64_t step)
+bool peers_copy(struct launch *launch, uint64_t step)
 {
 	struct owned *owned = peers.on && have_all(launch, step) ? owned_of(launch) : NULL;
 
-	return owned && !owned->sending && send(agent, launch, owned, step, true);
+	return owned && !owned->sending && send(launch, owned, step, true);
 }
 
 /* ---- what a start elsewhere asks for ------------------------------------------------------ */
@@ -662,7 +660,7 @@ static void inquiry_done(struct agent *agent, struct job *job)
 	/* What is left of processes is the whole. */
 	if (inquiry->get && inquiry->head.fragment.data)
 		launch = NULL;
-	if (launch && inquiry->get && (parcel = parcel_new(agent, launch, point.step))) {
+	if (launch && inquiry->get && (parcel = parcel_new(launch, point.step))) {
 		parcel->transfer = inquiry->head.transfer;
 		parcel->targets = 1;
 		parcel->target[0] = inquiry->serial;
@@ -704,11 +702,10 @@ void peers_inquire(struct peer *peer, const struct tpck_peer_message *head, cons
 	outbox_post(&inquiry->job);
 }
 
-void peers_ended(struct agent *agent, const char *identity, uint64_t generation)
+void peers_ended(const char *identity, uint64_t generation)
 {
 	struct drop_errand *drop = peers.on ? drop_new(identity, generation) : NULL;
 
-	(void)agent;
 	if (!drop)
 		return;
 	drop->ended = true;

@@ -568,9 +568,8 @@ static void answer_looks(uint64_t number)
 	outbox_post(&looked->job);
 }
 
-void peers_look(struct agent *agent, struct client *client)
+void peers_look(struct client *client)
 {
-	(void)agent;
 	if (!peers.on || !held.running) {
 		client_send(client, TPCK_MSG_LOOKED, NULL, 0);
 		return;

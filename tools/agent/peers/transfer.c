@@ -153,7 +153,6 @@ static void take_get(struct peer *peer, const struct tpck_peer_message *head, co
 		return;
 	}
 	parcel->job.done = get_done;
-	parcel->agent = peers.agent;
 	parcel->transfer = head->transfer;
 	parcel->size = parcel->copy->replica->text_size[parcel->slot];
 	parcel->text = strdup(parcel->copy->replica->text[parcel->slot]);
@@ -207,12 +206,12 @@ static void mark(const char *identity, uint64_t generation, bool present)
 	struct tpck_program *program;
 	struct tpck_error err = {0};
 
-	if (tpck_program_load(&program, peers.agent->folder, NULL, identity, &err) == 0) {
-		uint64_t marked = tpck_program_marked(program, peers.agent->folder, NULL);
+	if (tpck_program_load(&program, home.folder, NULL, identity, &err) == 0) {
+		uint64_t marked = tpck_program_marked(program, home.folder, NULL);
 
-		if (present && marked <= generation && tpck_program_mark(program, generation, peers.agent->folder, NULL, &err))
+		if (present && marked <= generation && tpck_program_mark(program, generation, home.folder, NULL, &err))
 			trouble_complain(&err);
-		else if (!present && marked <= generation && tpck_program_unmark(program, peers.agent->folder, NULL, &err))
+		else if (!present && marked <= generation && tpck_program_unmark(program, home.folder, NULL, &err))
 			trouble_complain(&err);
 		tpck_program_free(program);
 	} else {

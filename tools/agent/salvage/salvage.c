@@ -172,9 +172,8 @@ static bool is_wanted(const struct salvage *s)
 	return s->left && !s->done && !s->gave_up;
 }
 
-bool salvage_owes(const struct agent *agent)
+bool salvage_owes(void)
 {
-	(void)agent;
 	for (const struct salvage *s = list; s; s = s->next)
 		if (is_wanted(s) || s->phase != SALVAGE_IDLE || (s->unproven && !s->done))
 			return true;
@@ -632,9 +631,9 @@ static uint64_t sooner(uint64_t a, uint64_t b)
 }
 
 /* What is in memory would go then. */
-static uint64_t last_at(const struct agent *agent, const struct salvage *s)
+static uint64_t last_at(const struct salvage *s)
 {
-	return s->since_ns + (uint64_t)(agent->settings.linger_sec * 1e9);
+	return s->since_ns + (uint64_t)(home.settings.linger_sec * 1e9);
 }
 
 /* When what is left is made durable: at once where this agent is to end, or nobody comes back; else a start may come first. */
@@ -645,7 +644,7 @@ static uint64_t due_at(const struct agent *agent, const struct salvage *s)
 	if (agent->stopping)
 		at = later(at, stopping_ns);
 	else if (!agent->nobody_returns)
-		at = sooner(later(at + AFTER_NS, asked_ns ? asked_ns + ASKED_NS : 0), last_at(agent, s));
+		at = sooner(later(at + AFTER_NS, asked_ns ? asked_ns + ASKED_NS : 0), last_at(s));
 	return later(later(at, s->leader[0] ? s->leader_until_ns : 0), s->next_ns) +
 	       stagger_of((struct agent *)(uintptr_t)agent, s->generation);
 }
@@ -668,8 +667,8 @@ static void advance(struct agent *agent, struct salvage *s, uint64_t now)
 		choose(agent, s);
 	} else if (s->phase == SALVAGE_IDLE && is_wanted(s) && now >= due_at(agent, s)) {
 		s->leader[0] = '\0';
-		if (!agent->stopping && now < last_at(agent, s) && is_followed(agent, s))
-			s->next_ns = sooner(now + LATER_NS, last_at(agent, s));
+		if (!agent->stopping && now < last_at(s) && is_followed(agent, s))
+			s->next_ns = sooner(now + LATER_NS, last_at(s));
 		else
 			ask(agent, s);
 	}
@@ -679,7 +678,7 @@ static void consider_all(struct agent *agent)
 {
 	uint64_t now = tpck_clock_monotonic_ns();
 
-	if (!agent->settings.peers.count)
+	if (!home.settings.peers.count)
 		return;
 	if (agent->stopping && !stopping_ns) {
 		stopping_ns = now;

@@ -13,7 +13,7 @@
 
 extern const struct loop_part salvage_loop;
 /* Whether something is left that is not durable, and it is not known that it cannot be: an agent that is to end waits. */
-bool salvage_owes(const struct agent *agent);
+bool salvage_owes(void);
 /* The store does not work, and this agent ends. */
 void salvage_say_kept(struct agent *agent);
 /* Whether copies of a generation are to stay, however long ago their owner was there. */

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "agent/programs/programs.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/log.h"
 #include "tools/agent/accord/accord.h"
@@ -41,9 +42,8 @@ static struct salvage_job *job_new(struct agent *agent, const struct tpck_point 
 		return NULL;
 	}
 	job->flush.running = flush_running(agent);
-	job->flush.agent = agent;
 	job->flush.step = point->step;
-	job->flush.publication.tier = peers_shared_tier(agent);
+	job->flush.publication.tier = peers_shared_tier();
 	job->flush.publication.world = world;
 	job->flush.publication.write_ns = &job->flush.write_ns;
 	job->flush.began_ns = tpck_clock_monotonic_ns();
@@ -79,7 +79,7 @@ static bool permitted(void *context, const struct tpck_point *point)
 	const struct salvage_job *job = context;
 	enum tpck_allowed allowed;
 
-	tpck_program_refresh(job->of, &job->flush.agent->tiers);
+	tpck_program_refresh(job->of, &home.tiers);
 	allowed = tpck_program_allows(job->of, point);
 	return allowed != TPCK_ALLOWED_NOT_ENDED && allowed != TPCK_ALLOWED_NOT_FENCED;
 }
@@ -102,14 +102,14 @@ static bool has_newer(const struct salvage_job *job, struct tpck_tier *tier)
 static void look_run(struct job *base)
 {
 	struct salvage_job *job = (struct salvage_job *)base;
-	const struct tpck_tiers *tiers = &job->flush.agent->tiers;
+	const struct tpck_tiers *tiers = &home.tiers;
 
-	job->of = program_of(job->flush.agent, job->identity, NULL);
+	job->of = program_of(job->identity, NULL);
 	job->there = job->of && !permitted(job, &job->point);
 	for (size_t t = 0; t < tiers->count && !job->there; t++) {
-		store_enter(t);
+		home_enter(t);
 		job->there = has_newer(job, tiers->tier[t]);
-		store_leave(t);
+		home_leave(t);
 	}
 }
 
@@ -198,11 +198,11 @@ static void write_run(struct job *base)
 	struct tpck_error *err = &job->flush.error;
 	int rc = tpck_durable_tier_check(p->tier, err), lock;
 
-	job->of = program_of(job->flush.agent, job->identity, err);
+	job->of = program_of(job->identity, err);
 	if (!rc && !job->of)
 		rc = -ENOMEM;
 	if (!rc && job->message.value == TPCK_LEFT_FRAGMENTS)
-		rc = peers_gather(job->flush.agent, job->identity, job->rank, job->ordinal, &job->point, err);
+		rc = peers_gather(job->identity, job->rank, job->ordinal, &job->point, err);
 	if (!rc)
 		rc = peers_shares_open(&job->shares, job->identity, job->rank, job->ordinal, &job->point, err);
 	if (!rc) {
@@ -228,7 +228,7 @@ static void durable(struct agent *agent, const struct salvage_job *job)
 
 	tpck_log_info("step %" PRIu64 " of generation %" PRIu64 ", whose node is lost, is durable: %.1f MiB, %.1f of it new", job->point.step,
 		      job->point.generation, (double)tpck_manifest_bytes(manifest) / (1 << 20), (double)manifest->stored_bytes / (1 << 20));
-	history_salvaged(agent, job->of, manifest, job->flush.took_ns);
+	history_salvaged(job->of, manifest, job->flush.took_ns);
 	flush_works(agent, job->point.step);
 	copies_joined(agent);
 }
@@ -313,7 +313,7 @@ static void join_run(struct job *base)
 	struct tpck_publication *p = &job->flush.publication;
 	int lock;
 
-	job->of = program_of(job->flush.agent, job->identity, &job->flush.error);
+	job->of = program_of(job->identity, &job->flush.error);
 	lock = job->of ? tpck_durable_tier_lock(p->tier, LOCK_WAIT_SEC, &job->flush.error) : -ENOMEM;
 	if (lock < 0) {
 		job->flush.rc = lock;

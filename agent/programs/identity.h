@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Identity texts: whether two processes run the same program, and in plain words what differs. */
-#ifndef TPCK_TOOLS_AGENT_IDENTITY_H
-#define TPCK_TOOLS_AGENT_IDENTITY_H
+#ifndef TPCK_AGENT_PROGRAMS_IDENTITY_H
+#define TPCK_AGENT_PROGRAMS_IDENTITY_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -2,7 +2,7 @@
 /* Comparing identity texts line by line. */
 #include "config.h"
 
-#include "tools/agent/identity.h"
+#include "agent/programs/identity.h"
 
 #include <stdio.h>
 #include <string.h>
