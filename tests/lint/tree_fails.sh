@@ -21,6 +21,7 @@ echo '#include "runtime/engine/engine.h"' >>runtime/store/tier.h
 echo '#include "engine.h"' >>runtime/engine/attach.c
 echo '#include "tools/agent/agent.h"' >>agent/loop/loop.h
 echo '#include "agent/programs/programs.h"' >>agent/home/home.h
+echo '#include "tools/agent/peers/peers.h"' >>agent/files/files.h
 echo '#include <cuda.h>' >>shim/table.h
 echo '/* They are lost. */' >>shim/doors.h
 printf '/* SPDX-License-Identifier: Apache-2.0 */\n/* A file. */\n#include <stdio.h>\n' >tools/cli/helpers.c
@@ -81,6 +82,7 @@ reports 'runtime/store may not know runtime/engine'
 reports '"engine.h" is not named from the top of the tree'
 reports 'agent/loop may not know tools/agent'
 reports 'agent/home may not know agent/programs'
+reports 'agent/files may not know tools/agent'
 reports 'shim/table.h:27: cuda.h belongs to hooks/'
 reports 'shim/doors.h:28: a comment begins with a pronoun'
 reports 'tools/cli/helpers.c: config.h is not its first include'

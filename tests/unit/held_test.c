@@ -14,7 +14,7 @@
 #include "runtime/base/digest.h"
 #include "runtime/store/file.h"
 #include "tests/unit/store_tap.h"
-#include "tools/agent/files/owed.h"
+#include "agent/files/owed.h"
 #include "tools/agent/peers/held.h"
 
 enum { TABLE = 7, SMALL = 100 };
@@ -42,16 +42,6 @@ bool room_for(uint64_t bytes, char *reason, size_t size)
 {
 	snprintf(reason, size, "a test's");
 	return bytes <= 64 << 20;
-}
-
-struct tpck_view *owed_view(void)
-{
-	return NULL;
-}
-
-uint32_t owed_table(const struct tpck_view *view)
-{
-	return tpck_view_table_of(view->serial);
 }
 
 void owed_say(uint64_t serial, enum tpck_peer_type type, const struct tpck_peer_message *fields, const void *bytes, size_t count)

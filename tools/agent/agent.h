@@ -128,7 +128,7 @@ struct agent {
 };
 
 /* What the loop turns of it (loop.h), each where its name says; the others are in headers of their own. */
-extern const struct loop_part adoption_loop, clerk_loop, clients_loop, copies_loop, files_loop, flush_loop, live_loop, prepare_loop, stall_loop;
+extern const struct loop_part adoption_loop, clerk_loop, clients_loop, copies_loop, flush_loop, live_loop, prepare_loop, stall_loop;
 
 /* connections (client.c) */
 /* False: the connection is broken (it is closed by its own event). */
@@ -202,17 +202,6 @@ bool copies_need(const struct tpck_point *point);
 /* Retention for every tier: a rule of this agent's settings; `generations` (0 at the end) may have work in progress in
  * the tier, which is entered. */
 int flush_retain(struct tpck_tier *tier, const uint64_t *generations, struct tpck_error *err);
-
-/* the program's own files (files/files.c) */
-/* Looks after the job's table if there is one; more than once does nothing. */
-void files_begin(struct agent *agent);
-/* Whether something is not at its path yet; whether that is because it cannot be. */
-bool files_owed(void);
-bool files_failing(void);
-/* Whether there are copies in memory of what is at its path. */
-bool files_kept(void);
-/* Behind the end: something is not, and the next agent finds it. */
-bool files_left(void);
 
 /* ranks that wait for each other (stall.c) */
 /* Whom the ranks of a launch have been waiting for since then: logs it, and says it in `text`. */

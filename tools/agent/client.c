@@ -12,6 +12,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "agent/files/files.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/log.h"
 #include "tools/agent/accord/accord.h"
@@ -186,7 +187,7 @@ static void take_message(struct agent *agent, struct client *client, const struc
 	} else if (head->type == TPCK_MSG_FILES) {
 		agent->served = client->files = true;
 		agent->nobody_returns = false;
-		files_begin(agent);
+		files_begin();
 	} else if (head->type == TPCK_MSG_LOOK) {
 		peers_look(client);
 	} else if (head->type == TPCK_MSG_MEET) {

@@ -11,6 +11,7 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
+#include "agent/files/files.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/log.h"
 #include "tools/agent/accord/accord.h"
@@ -103,7 +104,7 @@ static uint64_t leave_at(const struct agent *agent)
 	uint64_t first = home.settings.peers.count ? agent_linger_ns(agent) : FIRST_WAIT_NS, linger;
 	uint64_t idle = leaving.idle_since_ns + (agent->served || agent->nobody_returns ? IDLE_WAIT_NS : first);
 
-	if (agent->clients || loop.jobs || agent->lives || files_owed())
+	if (agent->clients || loop.jobs || agent->lives || files_owed(agent->stopping))
 		return UINT64_MAX;
 	/* A program that died may come back, and read what it has saved. */
 	linger = agent->files_died_ns && files_kept() ? agent->files_died_ns + agent_linger_ns(agent) : 0;
@@ -141,7 +142,7 @@ static void consider(struct agent *agent)
 		}
 	}
 	/* Once it is: of what comes later, as from programs that run, there is no end. */
-	if (agent->stopping && !loop.jobs && (!files_owed() || files_failing()) && !peers_hold_lost() &&
+	if (agent->stopping && !loop.jobs && (!files_owed(agent->stopping) || files_failing()) && !peers_hold_lost() &&
 	    ((all_durable(agent) && !salvage_owes()) || now < agent->flush_retry_ns))
 		leaving.through = true;
 	if (leaving.stop_now || (leaving.through && (!agent->together || peers_may_leave(true)))) {
@@ -149,7 +150,7 @@ static void consider(struct agent *agent)
 		loop_end();
 		return;
 	}
-	if (agent->clients || loop.jobs || agent->lives || files_owed())
+	if (agent->clients || loop.jobs || agent->lives || files_owed(agent->stopping))
 		leaving.idle_since_ns = now;
 	if (!leaving.through && peers_may_leave(leave_at(agent) <= now))
 		loop_end();
@@ -165,7 +166,7 @@ static uint64_t deadline(const struct agent *agent)
 	if (leaving.look_ns < leave)
 		leave = leaving.look_ns;
 	/* The files' thread tells nobody when it is done. */
-	if ((files_owed() || peers_hold_files()) && leave > now + FILES_LOOK_NS)
+	if ((files_owed(agent->stopping) || peers_hold_files()) && leave > now + FILES_LOOK_NS)
 		leave = now + FILES_LOOK_NS;
 	return leave;
 }

@@ -19,6 +19,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "agent/files/files.h"
 #include "agent/loop/trouble.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/door.h"
@@ -531,6 +532,7 @@ int main(int argc, char **argv)
 		if (!foreground && chdir("/"))
 			tpck_log_warn("cannot change to /: %m");
 		clear_ended();
+		files_taken_over_by(peers_taken_over);
 		rc = loop_begin(&agent, parts, sizeof parts / sizeof *parts, &err);
 	}
 	if (rc) {

@@ -11,6 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "agent/files/files.h"
 #include "agent/programs/programs.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/log.h"
@@ -331,7 +332,7 @@ static int begin(struct agent *agent, struct tpck_error *err)
 {
 	(void)err;
 	adopt_all(agent);
-	agent->served = agent->lives != NULL || files_owed();
+	agent->served = agent->lives != NULL || files_owed(agent->stopping);
 	return 0;
 }
 

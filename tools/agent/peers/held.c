@@ -20,7 +20,7 @@
 #include "runtime/base/digest.h"
 #include "runtime/base/log.h"
 #include "runtime/store/file.h"
-#include "tools/agent/files/owed.h"
+#include "agent/files/owed.h"
 
 #define PREFIX "owed."
 enum { RECORD_MAX = 1 << 30 };

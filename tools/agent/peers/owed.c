@@ -17,7 +17,7 @@
 #include "runtime/base/log.h"
 #include "runtime/peer/placement.h"
 #include "runtime/store/file.h"
-#include "tools/agent/files/owed.h"
+#include "agent/files/owed.h"
 #include "tools/agent/peers/private.h"
 
 #define SEC 1000000000ull

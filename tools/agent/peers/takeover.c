@@ -24,7 +24,7 @@
 #include "runtime/base/log.h"
 #include "runtime/store/file.h"
 #include "runtime/store/replace.h"
-#include "tools/agent/files/owed.h"
+#include "agent/files/owed.h"
 #include "tools/agent/peers/held.h"
 
 #define SEC 1000000000ull

@@ -12,10 +12,10 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "agent/files/private.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/log.h"
 #include "runtime/view/opened.h"
-#include "tools/agent/files/private.h"
 
 /* A look costs no more than a hundredth of a processor. */
 #define LOOK_NS 100000000ull

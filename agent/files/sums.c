@@ -2,7 +2,7 @@
 /* What published files were, in memory for the last of each pattern, and in the log. */
 #include "config.h"
 
-#include "tools/agent/sums.h"
+#include "agent/files/sums.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -13,10 +13,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "agent/home/home.h"
 #include "runtime/base/log.h"
 #include "runtime/store/tier.h"
 #include "runtime/view/view.h"
-#include "tools/agent/agent.h"
 
 /* The log is made anew when it has grown by so much. */
 #define LOG_GROWS_BYTES (64ull << 20)

@@ -12,12 +12,12 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "agent/files/private.h"
+#include "agent/files/sums.h"
 #include "agent/loop/trouble.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/log.h"
 #include "runtime/view/view.h"
-#include "tools/agent/files/private.h"
-#include "tools/agent/sums.h"
 
 /* How often the processes are looked at that write. */
 #define SWEEP_NS 100000000ull
@@ -625,13 +625,12 @@ static void *lane_main(void *argument)
 	return NULL;
 }
 
-void files_begin(struct agent *agent)
+void files_begin(void)
 {
 	int rc;
 
 	if (files.running)
 		return;
-	files.agent = agent;
 	rc = tpck_view_map(home.folder, false, &files.view);
 	if (rc) {
 		errno = -rc;
@@ -648,9 +647,14 @@ void files_begin(struct agent *agent)
 		tpck_log_warn("cannot start a thread: the program's files stay pending");
 }
 
-bool files_owed(void)
+bool files_owed(bool stopping)
 {
-	return files.running && (atomic_load(&files.view->used) || (!files.agent->stopping && sums_left()));
+	return files.running && (atomic_load(&files.view->used) || (!stopping && sums_left()));
+}
+
+void files_taken_over_by(uint64_t (*taken_over)(uint32_t table))
+{
+	files.taken_over = taken_over;
 }
 
 bool files_failing(void)
@@ -692,7 +696,8 @@ static void stop(struct agent *agent)
 static int begin(struct agent *agent, struct tpck_error *err)
 {
 	(void)err;
-	files_begin(agent);
+	(void)agent;
+	files_begin();
 	return 0;
 }
 

@@ -7,8 +7,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "agent/files/private.h"
 #include "runtime/store/replace.h"
-#include "tools/agent/files/private.h"
 
 #define AHEAD_BYTES (16ll << 20)
 enum { AHEAD_CHUNKS = 32 };

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What this node owes to paths, for those who have copies of it sent to other nodes (peers/owed.c), and the care that is taken
  * once another node has put some of it there because this one seemed lost. Any thread. */
-#ifndef TPCK_TOOLS_AGENT_FILES_OWED_H
-#define TPCK_TOOLS_AGENT_FILES_OWED_H
+#ifndef TPCK_AGENT_FILES_OWED_H
+#define TPCK_AGENT_FILES_OWED_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -9,12 +9,11 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "agent/files/owed.h"
+#include "agent/files/private.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/digest.h"
 #include "runtime/base/log.h"
-#include "tools/agent/files/owed.h"
-#include "tools/agent/files/private.h"
-#include "tools/agent/peers/peers.h"
 
 /* One who has had a descriptor since before a fork is not waited for longer, as by the lanes. */
 #define INHERITED_NS 2000000000ull
@@ -296,7 +295,7 @@ bool owed_may_put(const struct chosen *chosen, int folder)
 	size_t count, which;
 	bool there;
 
-	if (!owed_view() || chosen->order > peers_taken_over(tpck_view_table_of(chosen->serial)))
+	if (!owed_view() || !files.taken_over || chosen->order > files.taken_over(tpck_view_table_of(chosen->serial)))
 		return true;
 	there = !fstatat(folder, chosen->name, &found, AT_SYMLINK_NOFOLLOW);
 	pthread_mutex_lock(&lock);

@@ -2,8 +2,8 @@
 /* What memory control groups leave for spares and kept copies. */
 #include "config.h"
 
+#include "agent/files/private.h"
 #include "runtime/base/clock.h"
-#include "tools/agent/files/private.h"
 
 /* For how long an answer is good for files so small. */
 #define LATELY_NS 20000000ull

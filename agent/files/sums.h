@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Digests of the files that the agent has published: for the next one of their name, and for `transpckpt verify --files`. */
-#ifndef TPCK_TOOLS_AGENT_SUMS_H
-#define TPCK_TOOLS_AGENT_SUMS_H
+#ifndef TPCK_AGENT_FILES_SUMS_H
+#define TPCK_AGENT_FILES_SUMS_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
 #include "runtime/store/sums.h"
 
-struct agent;
 struct tpck_view;
 
 /* Before any other: the log loses what is no more, and what is left of each name is the save before of the next one: the view

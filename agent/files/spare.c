@@ -11,7 +11,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-#include "tools/agent/files/private.h"
+#include "agent/files/private.h"
 
 enum { PIECE_BYTES = 2 << 20 };
 

@@ -8,10 +8,10 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "agent/files/private.h"
+#include "agent/files/sums.h"
 #include "runtime/base/log.h"
 #include "runtime/store/replace.h"
-#include "tools/agent/files/private.h"
-#include "tools/agent/sums.h"
 
 /* ---- parts ------------------------------------------------------------------------------------ */
 

@@ -11,9 +11,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "agent/files/private.h"
 #include "runtime/base/log.h"
 #include "runtime/store/replace.h"
-#include "tools/agent/files/private.h"
 
 /* Whether one of the last so many names of its path has changed, others staying as they were. */
 enum { LEVELS = 4, PATH = TPCK_VIEW_PATH + TPCK_VIEW_NAME };

@@ -10,8 +10,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "agent/files/private.h"
 #include "runtime/base/log.h"
-#include "tools/agent/files/private.h"
 
 enum { LATER = 1024, PIECE_CHUNKS = 16 };
 /* Counts as a spare while it is made, and goes as one if nobody finishes it. */

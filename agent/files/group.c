@@ -18,12 +18,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "agent/files/owed.h"
+#include "agent/files/private.h"
+#include "agent/files/sums.h"
 #include "runtime/base/clock.h"
 #include "runtime/store/replace.h"
 #include "runtime/store/sync_all.h"
-#include "tools/agent/files/owed.h"
-#include "tools/agent/files/private.h"
-#include "tools/agent/sums.h"
 
 /* What is larger is worth a turn of its own; all together they hold up what closes behind them no longer than a large file does.
  * From `SHARE_LEAST` on a file may have blocks of the save before. */

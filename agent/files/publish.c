@@ -10,13 +10,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "agent/files/owed.h"
+#include "agent/files/private.h"
+#include "agent/files/sums.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/log.h"
 #include "runtime/store/replace.h"
 #include "runtime/view/view.h"
-#include "tools/agent/files/owed.h"
-#include "tools/agent/files/private.h"
-#include "tools/agent/sums.h"
 
 /* How long one that only has inherited a descriptor is waited for. */
 #define INHERITED_NS 2000000000ull

@@ -3,8 +3,8 @@
  * small files together (group.c); the first one also copies what is being written (ahead.c), and makes memory for what comes next
  * (spare.c); what was published is kept in memory while there is room (kept.c, second.c); syncers do what somebody waits for in
  * fsync() (sync.c). What is owed is told to those who have copies of it sent to other nodes (owed.c). */
-#ifndef TPCK_TOOLS_AGENT_FILES_PRIVATE_H
-#define TPCK_TOOLS_AGENT_FILES_PRIVATE_H
+#ifndef TPCK_AGENT_FILES_PRIVATE_H
+#define TPCK_AGENT_FILES_PRIVATE_H
 
 #include <dirent.h>
 #include <pthread.h>
@@ -13,10 +13,11 @@
 #include <stdint.h>
 #include <sys/stat.h>
 
+#include "agent/files/files.h"
+#include "agent/home/home.h"
 #include "runtime/base/cgroup.h"
 #include "runtime/store/replace.h"
 #include "runtime/view/view.h"
-#include "tools/agent/agent.h"
 
 struct tpck_sums;
 
@@ -102,7 +103,7 @@ struct lane {
 };
 
 struct files {
-	struct agent *agent;
+	uint64_t (*taken_over)(uint32_t table); /* NULL: none is */
 	struct tpck_view *view;
 	bool running;
 	bool left;             /* behind the end: something is still owed */

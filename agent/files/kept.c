@@ -12,9 +12,9 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include "agent/files/private.h"
 #include "runtime/base/digest.h"
 #include "runtime/view/sums_record.h"
-#include "tools/agent/files/private.h"
 
 enum { COPIES = 1024 };
 /* Files of one pattern whose times are no further apart are parts of one checkpoint. */
