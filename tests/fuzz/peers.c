@@ -19,8 +19,11 @@
 #include "runtime/peer/sealed.h"
 #include "runtime/store/file.h"
 #include "runtime/store/manifest_text.h"
+#include "tools/agent/accord/accord.h"
+#include "tools/agent/leaving.h"
 #include "tools/agent/peers/held.h"
 #include "tools/agent/peers/private.h"
+#include "tools/agent/salvage/salvage.h"
 
 enum { LINKS = 3, MESSAGES = 48, PLACED = 1 << 20 };
 
@@ -281,9 +284,11 @@ static void tidy(void)
 
 static void begin(void)
 {
+	static const struct peers_hearer *const hearers[] = {&accord_hears, &salvage_hears, &leaving_hears};
 	char store[sizeof folder + 8];
 
 	(void)tpck_log_configure("none");
+	peers_heard_by(hearers, sizeof hearers / sizeof *hearers);
 	snprintf(folder, sizeof folder, "%.350s/tpck-fuzz.XXXXXX", getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
 	FUZZ_HOLDS(mkdtemp(folder));
 	atexit(tidy);

@@ -14,14 +14,6 @@
 
 #include "tests/sim-scale/around.h"
 
-/* What is left of lost nodes is another matter. */
-/* clang-format off */
-void salvage_asked(void) { }
-void salvage_lost(struct agent *agent, const char *node) { (void)agent; (void)node; }
-void salvage_met(const struct agent *agent, const char *node) { (void)agent; (void)node; }
-void salvage_said(struct agent *agent, const char *node, const struct tpck_accord_message *message, const char *more, size_t size) { (void)agent; (void)node; (void)message; (void)more; (void)size; }
-/* clang-format on */
-
 static size_t memory(void)
 {
 	struct mallinfo2 info = mallinfo2();
@@ -41,7 +33,7 @@ static double thread_ns(void)
 
 static void led(struct here *here, struct tpck_accord_message message, const void *more, size_t size)
 {
-	accord_said(&here->agent, "node000000", "host", &message, more, size);
+	accord_hears.said(&here->agent, "node000000", "host", &message, more, size);
 	accord_loop.consider(&here->agent);
 }
 
@@ -89,7 +81,7 @@ static double said(struct here *here, uint32_t n, const struct tpck_accord_messa
 	double before = thread_ns();
 	char name[24];
 
-	accord_said(&here->agent, around_node(n, name), "host", message, more, size);
+	accord_hears.said(&here->agent, around_node(n, name), "host", message, more, size);
 	accord_loop.consider(&here->agent);
 	return thread_ns() - before;
 }
@@ -165,7 +157,7 @@ static struct agent_costs lead(uint32_t world)
 	model.own = EACH;
 
 	for (uint32_t n = 1; n < nodes; n++)
-		accord_met(&here->agent, around_node(n, name));
+		accord_hears.met(&here->agent, around_node(n, name));
 	for (uint32_t n = 1; n < nodes; n++)
 		members(here, n, &costs);
 	/* The leader waits until those that left are gone, and then asks. */

@@ -8,16 +8,9 @@
 #include "tests/unit/shm_room.h"
 #include "agent/programs/identity.h"
 #include "tools/agent/peers/private.h"
-#include "tools/agent/salvage/salvage.h"
 
 /* Stand-ins for the rest of the agent: nobody else is there. */
 struct peers peers = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
-bool salvage_needs(uint64_t of)
-{
-	(void)of;
-	return false;
-}
-
 /* Another node's agent, whom a snapshot may be asked for; what the thread does is done at once. */
 static struct peer there = {.state = PEER_KNOWN, .serial = 7};
 static struct tpck_peer_message asked_for;

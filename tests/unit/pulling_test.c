@@ -7,7 +7,6 @@
 #include "tests/unit/shm_room.h"
 #include "agent/programs/identity.h"
 #include "tools/agent/peers/private.h"
-#include "tools/agent/salvage/salvage.h"
 
 enum { PEERS = 5, ROUNDS = 40, STEP = 30 };
 
@@ -41,12 +40,6 @@ static unsigned chance(unsigned *state, unsigned of)
 }
 
 /* ---- stand-ins for the rest of the agent ----------------------------------------------------- */
-
-bool salvage_needs(uint64_t of)
-{
-	(void)of;
-	return false;
-}
 
 void peers_errand(struct errand *errand)
 {

@@ -62,7 +62,8 @@ static void gather(struct agent *agent)
 	agent->stopping = leaving.stop_now = agent->gathering = true;
 }
 
-void agent_gather(struct agent *agent, const char *host)
+/* With ULFM: the agent of this host has died, and its next one, which mpirun has not started, works alone. */
+static void works_alone(struct agent *agent, const char *host)
 {
 	if (agent->stopping)
 		return;
@@ -70,7 +71,8 @@ void agent_gather(struct agent *agent, const char *host)
 	gather(agent);
 }
 
-void agent_told_to_end(struct agent *agent, const char *host)
+/* Another agent of the same mpirun's is told to end, and so are all; with ULFM, where each ends for itself, it gathers them. */
+static void another_ends(struct agent *agent, const char *host)
 {
 	if (agent->stopping)
 		return;
@@ -82,6 +84,8 @@ void agent_told_to_end(struct agent *agent, const char *host)
 	tpck_log_info("the agent of %s is told to end, and mpirun would end this one with it; the newest snapshots are made durable first", host);
 	agent->stopping = true;
 }
+
+const struct peers_hearer leaving_hears = {.ending = another_ends, .alone = works_alone};
 
 /* ---- when --------------------------------------------------------------------------------- */
 

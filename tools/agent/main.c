@@ -69,6 +69,8 @@ static const struct loop_part *const parts[] = {
 	&leaving_loop,
 };
 
+/* Who hears what happens between nodes. */
+static const struct peers_hearer *const hearers[] = {&accord_hears, &salvage_hears, &leaving_hears};
 static int report_fd = -1; /* the starter waits here for "" (ready) or a line */
 
 static void usage(FILE *to)
@@ -533,6 +535,7 @@ int main(int argc, char **argv)
 			tpck_log_warn("cannot change to /: %m");
 		clear_ended();
 		files_taken_over_by(peers_taken_over);
+		peers_heard_by(hearers, sizeof hearers / sizeof *hearers);
 		rc = loop_begin(&agent, parts, sizeof parts / sizeof *parts, &err);
 	}
 	if (rc) {

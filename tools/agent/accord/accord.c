@@ -13,7 +13,6 @@
 #include "runtime/base/log.h"
 #include "tools/agent/accord/private.h"
 #include "agent/programs/identity.h"
-#include "tools/agent/salvage/salvage.h"
 #include "tools/agent/welcome.h"
 
 /* What other nodes' agents lead. */
@@ -427,8 +426,7 @@ static struct launch *launch_of(struct agent *agent, const char *node, const str
 	return NULL;
 }
 
-void accord_said(struct agent *agent, const char *node, const char *host, const struct tpck_accord_message *message,
-		 const void *more, size_t size)
+static void said(struct agent *agent, const char *node, const char *host, const struct tpck_accord_message *message, const char *more, size_t size)
 {
 	struct launch *launch = launch_of(agent, node, message);
 
@@ -443,7 +441,7 @@ void accord_said(struct agent *agent, const char *node, const char *host, const 
 	} else if (message->kind == TPCK_ACCORD_RETIRE) {
 		accord_retire(agent, message->generation, more, size);
 	} else if (message->kind >= TPCK_ACCORD_LEFT) {
-		salvage_said(agent, node, message, more, size);
+		return; /* salvage hears it */
 	} else if (message->kind == TPCK_ACCORD_HOLDS) {
 		if (launch && launch->accord->leads)
 			accord_take_holdings(launch, node, message, more, size);
@@ -454,10 +452,9 @@ void accord_said(struct agent *agent, const char *node, const char *host, const 
 	}
 }
 
-void accord_met(struct agent *agent, const char *node)
+static void met(struct agent *agent, const char *node)
 {
 	accord_note_node(node, true);
-	salvage_met(agent, node);
 	for (struct launch *launch = agent->launches; launch; launch = launch->next)
 		if (launch->apart && launch->accord->leads && !launch->accord->broken) {
 			announce(launch, node);
@@ -475,7 +472,7 @@ static bool ranks_leave(struct accord *accord, const char *node)
 	return tpck_ledger_leave(accord->ledger, node);
 }
 
-void accord_lost(struct agent *agent, const char *node, const char *host)
+static void lost(struct agent *agent, const char *node, const char *host)
 {
 	accord_note_node(node, false);
 	forget_leads(node, 0);
@@ -492,8 +489,9 @@ void accord_lost(struct agent *agent, const char *node, const char *host)
 			accord_break(agent, launch, host);
 	}
 	accord_forget_asked(agent, node);
-	salvage_lost(agent, node);
 }
+
+const struct peers_hearer accord_hears = {.met = met, .lost = lost, .said = said, .copied = accord_copied};
 
 /* Those that follow do not know who else has ranks: whether all are there is as the leader says. */
 static void say_what_lacks(const struct launch *launch)

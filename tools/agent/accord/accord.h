@@ -9,6 +9,7 @@
 
 #include "runtime/peer/accord.h"
 #include "tools/agent/agent.h"
+#include "tools/agent/peers/peers.h"
 
 struct accord;
 
@@ -38,8 +39,6 @@ void accord_adopt(struct launch *launch);
 bool accord_newest(const struct launch *launch, uint64_t *step);
 /* One of its ranks would capture. */
 void accord_due(struct agent *agent, struct launch *launch);
-/* peers_copy() is through. */
-void accord_copied(struct agent *agent, struct launch *launch, uint64_t step, unsigned copies);
 /* Whether this node's agent decides, and nothing is being made durable. */
 bool accord_may_flush(const struct launch *launch);
 /* Another node's agent is to end: what it has is to be made durable first. */
@@ -70,10 +69,7 @@ void accord_promote(struct agent *agent, const struct tpck_point *point);
 size_t accord_holdings_of(const struct launch *launch, struct tpck_accord_holding **rows);
 bool accord_leads(const struct launch *launch);
 
-/* From the network. */
-void accord_met(struct agent *agent, const char *node);
-void accord_lost(struct agent *agent, const char *node, const char *host);
-void accord_said(struct agent *agent, const char *node, const char *host, const struct tpck_accord_message *message,
-		 const void *more, size_t size);
+/* What happens between nodes. */
+extern const struct peers_hearer accord_hears;
 
 #endif

@@ -9,7 +9,6 @@
 #include "runtime/base/clock.h"
 #include "tools/agent/accord/private.h"
 #include "agent/programs/identity.h"
-#include "tools/agent/salvage/salvage.h"
 
 /* How long a node that is asked waits for processes of the last start to be quite gone, before it says what they left. */
 #define GOING_NS 2000000000ull
@@ -157,7 +156,6 @@ void accord_answer(struct agent *agent, const char *node, const struct tpck_acco
 {
 	struct question *question = size && !forms[size - 1] ? calloc(1, sizeof *question + size) : NULL;
 
-	salvage_asked();
 	if (!question)
 		return;
 	snprintf(question->node, sizeof question->node, "%s", node);

@@ -111,7 +111,7 @@ struct accord_holdings {
 	struct tpck_accord_holding *row; /* malloc'd */
 	size_t count, room;
 };
-/* Snapshots that are here of ranks of these forms (agent/identity.h). */
+/* Snapshots that are here of ranks of these forms (agent/programs/identity.h). */
 struct accord_holdings accord_holdings_here(struct agent *agent, const char *forms, size_t size);
 /* Whether processes of these forms that an earlier start left are not quite gone. */
 bool accord_are_going(struct agent *agent, uint32_t ordinal, const char *forms, size_t size);
@@ -167,6 +167,8 @@ void accord_late_adopt(struct launch *launch);
 void accord_begin_survey(struct launch *launch);
 
 /* steps.c */
+/* peers_copy() is through. */
+void accord_copied(struct agent *agent, struct launch *launch, uint64_t step, unsigned copies);
 void accord_steps_obey(struct agent *agent, struct launch *launch, const struct tpck_accord_message *message, const char *more, size_t size);
 void accord_steps_hear(struct agent *agent, struct launch *launch, const char *node, const struct tpck_accord_message *message,
 		       const char *more, size_t size);

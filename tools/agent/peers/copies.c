@@ -15,7 +15,6 @@
 #include "runtime/store/file.h"
 #include "agent/programs/identity.h"
 #include "tools/agent/peers/private.h"
-#include "tools/agent/salvage/salvage.h"
 
 /* After the job's end, an owner that was not heard of for so long is not there. */
 #define GONE_NS (10 * 1000000000ull)
@@ -694,7 +693,7 @@ uint64_t copies_here_until(void)
 		uint64_t until = copy->seen_ns + (copy->left_ns && linger > LEFT_NS ? LEFT_NS : linger);
 
 		/* What may be all that there is stays until it is durable, or is known not to be; before that it shows whether the owner is lost. */
-		if (salvage_needs(copy->replica->name.generation) || (until <= now && peers_owner_is_there(copy->owner)))
+		if (hearers_need(copy->replica->name.generation) || (until <= now && peers_owner_is_there(copy->owner)))
 			until = UINT64_MAX;
 		if (until <= now && unused(copy))
 			copy->doomed = true;

@@ -13,6 +13,25 @@
 
 /* The network and its threads; and what these are to know of the rest of the agent, and who waits for them. */
 extern const struct loop_part peers_loop, peers_state_loop;
+/* Who hears what happens between nodes. What is NULL is not heard. Event loop; texts and messages are theirs who call. */
+struct peers_hearer {
+	/* A node's agent is there, or is gone. */
+	void (*met)(struct agent *agent, const char *node);
+	void (*lost)(struct agent *agent, const char *node, const char *host);
+	/* A node's agent has said something by peers_talk(); a NUL is behind `more`. */
+	void (*said)(struct agent *agent, const char *node, const char *host, const struct tpck_accord_message *message, const char *more, size_t size);
+	/* This host's is told to end, and so are all that mpirun has started; or it has died, and its next one works alone. */
+	void (*ending)(struct agent *agent, const char *host);
+	void (*alone)(struct agent *agent, const char *host);
+	/* A round of peers_copy() is through, with so many copies. */
+	void (*copied)(struct agent *agent, struct launch *launch, uint64_t step, unsigned copies);
+	/* A start elsewhere asks for what is here. */
+	void (*asked)(void);
+	/* Whether copies of a generation are to stay, however long ago their owner was there. */
+	bool (*needs)(uint64_t generation);
+};
+/* Before the beginning. The list is the caller's, and stays; who stands first in it hears first. */
+void peers_heard_by(const struct peers_hearer *const *list, size_t count);
 /* Whether this agent is one of those that mpirun starts together; at the start, before all else. */
 bool peers_launched(bool foreground);
 /* The last call of an agent that ends well, by the thread that started it. May wait for the others. */
@@ -29,8 +48,8 @@ struct tpck_tier *peers_shared_tier(void);
 /* All ranks of a launch have a new committed image. Of one with ranks on other nodes, too, peers_copy() is told. */
 void peers_committed(struct launch *launch);
 /* Sends what the ranks that are here have of this step, which they hold or have committed, and which a round of all nodes of
- * the launch is about. When all have it who are to have it, or are gone, accord_copied() is called. False: nothing is on its
- * way, and accord_copied() is not called. One round at a time. */
+ * the launch is about. When all have it who are to have it, or are gone, `copied` is called. False: nothing is on its
+ * way, and it is not called. One round at a time. */
 bool peers_copy(struct launch *launch, uint64_t step);
 /* On every node the copies of this step are there: called after each such round, on each node, before the next one. Copies of
  * older generations go, and those of this one that are with nodes which do not have this step or a newer one. Holders keep
@@ -85,7 +104,7 @@ struct peers_held {
 	uint32_t form; /* its number */
 	struct tpck_fragment fragment; /* data 0: the whole */
 };
-/* Of programs of these forms (identity.h). The rows are malloc'd. */
+/* Of programs of these forms (agent/programs/identity.h). The rows are malloc'd. */
 size_t peers_copies_held(const char *forms, size_t size, struct peers_held **rows);
 /* Event loop. Whether there are copies of parts of launches of these forms. */
 bool peers_parts_held(const char *forms, size_t size);

@@ -94,7 +94,7 @@ struct parcel {
 	_Atomic bool hurry;        /* not any more */
 	bool behind;               /* there is a newer snapshot already */
 	bool damaged;              /* a chunk is not what its digest says: no fragment of it counts */
-	bool round;                /* all nodes of the launch send theirs: it is told (accord_copied) */
+	bool round;                /* all nodes of the launch send theirs: it is told (struct peers_hearer) */
 	uint64_t keep;             /* see TPCK_PEER_OFFER */
 	struct tpck_error error;
 	int rc;
@@ -367,6 +367,16 @@ void held_consider(const struct agent *agent);
 json_object *held_status(void);
 void held_begin(void);
 void held_end(void);
+
+/* who hears of it (hearers.c): the event loop's */
+void hearers_met(struct agent *agent, const char *node);
+void hearers_lost(struct agent *agent, const char *node, const char *host);
+void hearers_said(struct agent *agent, const char *node, const char *host, const struct tpck_accord_message *message, const char *more, size_t size);
+void hearers_ending(struct agent *agent, const char *host);
+void hearers_alone(struct agent *agent, const char *host);
+void hearers_copied(struct agent *agent, struct launch *launch, uint64_t step, unsigned copies);
+void hearers_asked(void);
+bool hearers_need(uint64_t generation);
 
 /* copies (copies.c): any thread */
 void copies_here_find(void);

@@ -14,9 +14,7 @@
 #include "runtime/peer/placement.h"
 #include "runtime/peer/twins.h"
 #include "runtime/store/publish.h"
-#include "tools/agent/accord/accord.h"
 #include "tools/agent/peers/private.h"
-#include "tools/agent/salvage/salvage.h"
 
 /* Others may not be there yet. */
 #define EARLY_NS 10000000000ull
@@ -405,7 +403,7 @@ static void parcel_end(struct agent *agent, struct parcel *parcel)
 			settle(owned, launch, others_met());
 	}
 	if (round)
-		accord_copied(agent, launch, step, copies);
+		hearers_copied(agent, launch, step, copies);
 	else if (again)
 		peers_committed(launch);
 }
@@ -656,7 +654,7 @@ static void inquiry_done(struct agent *agent, struct job *job)
 	struct tpck_point other = {inquiry->answer.generation, inquiry->answer.step};
 	struct parcel *parcel;
 
-	salvage_asked();
+	hearers_asked();
 	/* What is left of processes is the whole. */
 	if (inquiry->get && inquiry->head.fragment.data)
 		launch = NULL;

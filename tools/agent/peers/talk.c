@@ -5,8 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tools/agent/accord/accord.h"
-#include "tools/agent/leaving.h"
 #include "tools/agent/peers/private.h"
 
 /* To one node, or to all. */
@@ -81,20 +79,20 @@ static void news_done(struct agent *agent, struct job *job)
 	case PEERS_MET:
 		heard_of_met();
 		sending_met(agent, news->node);
-		accord_met(agent, news->node);
+		hearers_met(agent, news->node);
 		break;
 	case PEERS_LOST:
-		accord_lost(agent, news->node, news->host);
+		hearers_lost(agent, news->node, news->host);
 		break;
 	case PEERS_ENDING:
-		agent_told_to_end(agent, news->host);
+		hearers_ending(agent, news->host);
 		break;
 	case PEERS_ALONE:
-		agent_gather(agent, news->host);
+		hearers_alone(agent, news->host);
 		break;
 	case PEERS_SAID:
-		accord_said(agent, news->node, news->host, &news->said->message, news->said->bytes + sizeof news->said->message,
-			    news->size - sizeof news->said->message);
+		hearers_said(agent, news->node, news->host, &news->said->message, news->said->bytes + sizeof news->said->message,
+			     news->size - sizeof news->said->message);
 		break;
 	}
 	free(news);

@@ -540,10 +540,20 @@ void salvage_joined(struct agent *agent, uint64_t number, int rc, const char *wh
 
 /* ---- hearing ------------------------------------------------------------------------------ */
 
-void salvage_said(struct agent *agent, const char *node, const struct tpck_accord_message *message, const char *more, size_t size)
+void salvage_asked(void)
+{
+	asked_ns = tpck_clock_monotonic_ns();
+}
+
+static void said(struct agent *agent, const char *node, const char *host, const struct tpck_accord_message *message, const char *more, size_t size)
 {
 	struct salvage *s = salvage_of(message->generation);
 
+	(void)host;
+	if (message->kind == TPCK_ACCORD_ASK)
+		salvage_asked();
+	if (message->kind < TPCK_ACCORD_LEFT)
+		return;
 	if (s && strcmp(s->leader, node) == 0)
 		s->leader_until_ns = tpck_clock_monotonic_ns() + FOLLOW_NS;
 	switch ((enum tpck_accord_kind)message->kind) {
@@ -570,7 +580,8 @@ void salvage_said(struct agent *agent, const char *node, const struct tpck_accor
 	}
 }
 
-void salvage_met(const struct agent *agent, const char *node)
+/* Whoever is met while others are asked is asked too. */
+static void met(struct agent *agent, const char *node)
 {
 	for (struct salvage *s = list; s; s = s->next) {
 		s->gave_up = false;
@@ -579,10 +590,11 @@ void salvage_met(const struct agent *agent, const char *node)
 	}
 }
 
-void salvage_lost(struct agent *agent, const char *node)
+static void lost(struct agent *agent, const char *node, const char *host)
 {
 	struct salvage *s, *next;
 
+	(void)host;
 	for (s = list; s; s = next) {
 		bool writes = false;
 
@@ -600,10 +612,7 @@ void salvage_lost(struct agent *agent, const char *node)
 	}
 }
 
-void salvage_asked(void)
-{
-	asked_ns = tpck_clock_monotonic_ns();
-}
+const struct peers_hearer salvage_hears = {.met = met, .lost = lost, .said = said, .asked = salvage_asked, .needs = salvage_needs};
 
 /* ---- time --------------------------------------------------------------------------------- */
 

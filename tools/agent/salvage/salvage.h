@@ -10,6 +10,7 @@
 
 #include "runtime/peer/accord.h"
 #include "tools/agent/agent.h"
+#include "tools/agent/peers/peers.h"
 
 extern const struct loop_part salvage_loop;
 /* Whether something is left that is not durable, and it is not known that it cannot be: an agent that is to end waits. */
@@ -21,10 +22,7 @@ bool salvage_needs(uint64_t generation);
 /* A start asks for what is here. */
 void salvage_asked(void);
 
-/* From the network. */
-void salvage_said(struct agent *agent, const char *node, const struct tpck_accord_message *message, const char *more, size_t size);
-/* Whoever is met while others are asked is asked too. */
-void salvage_met(const struct agent *agent, const char *node);
-void salvage_lost(struct agent *agent, const char *node);
+/* What happens between nodes; behind accord_hears. */
+extern const struct peers_hearer salvage_hears;
 
 #endif
