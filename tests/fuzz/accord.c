@@ -185,7 +185,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		if (node == NODES) {
 			lost(&here->agent, around_node(kind % NODES, name), "host");
 		} else if (kind == KINDS + 1) {
-			accord_staged(&here->agent, here->launch, fuzz_byte(&input) % 3, here->first, "why");
+			launch_apart->staged(&here->agent, here->launch, fuzz_byte(&input) % 3, here->first, "why");
 		} else {
 			message = message_of(here, &input, kind);
 			more = more_of(&input, &message, &bytes);

@@ -288,6 +288,7 @@ static void begin(void)
 	char store[sizeof folder + 8];
 
 	(void)tpck_log_configure("none");
+	launch_apart = &accord_apart;
 	peers_heard_by(hearers, sizeof hearers / sizeof *hearers);
 	snprintf(folder, sizeof folder, "%.350s/tpck-fuzz.XXXXXX", getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
 	FUZZ_HOLDS(mkdtemp(folder));

@@ -21,6 +21,7 @@ BUILD = os.path.realpath(sys.argv[2] if len(sys.argv) > 2 else os.environ.get("b
 BOTH = {"base", "wire", "view", "reach"}
 SHIM_SIDE = BOTH | {"track", "infer", "capture", "replay", "files", "follow", "programs", "network", "engine"}
 AGENT_SIDE = BOTH | {"store", "peer", "policy"}
+AGENT_BELOW = {"runtime/" + r for r in AGENT_SIDE} | {"agent/loop", "agent/home", "agent/programs", "agent/files"}
 
 # Who may include whom. A folder may always include itself.
 MAY_INCLUDE = {
@@ -47,7 +48,11 @@ MAY_INCLUDE = {
     "agent/home": {"runtime/base", "runtime/wire", "runtime/store"},
     "agent/programs": {"runtime/base", "runtime/store", "agent/home"},
     "agent/files": {"runtime/base", "runtime/wire", "runtime/view", "runtime/store", "runtime/peer", "agent/loop", "agent/home"},
-    "tools/agent": {"runtime/" + r for r in AGENT_SIDE} | {"agent/loop", "agent/home", "agent/programs", "agent/files"},
+    "tools/agent/peers": AGENT_BELOW | {"tools/agent"},
+    "tools/agent/hello": AGENT_BELOW | {"tools/agent", "tools/agent/peers"},
+    "tools/agent/accord": AGENT_BELOW | {"tools/agent", "tools/agent/peers", "tools/agent/hello"},
+    "tools/agent/salvage": AGENT_BELOW | {"tools/agent", "tools/agent/peers", "tools/agent/accord"},
+    "tools/agent": AGENT_BELOW | {"tools/agent/" + r for r in ("peers", "hello", "accord", "salvage")},
     "tools/cli": {"runtime/" + r for r in AGENT_SIDE | {"infer"}},
     "tools/spank": {"runtime/base", "runtime/wire", "runtime/reach"},
     "tools/standin": {"runtime/base", "runtime/wire"},
@@ -107,7 +112,9 @@ def code(name):
 
 def room_of(name):
     parts = name.split("/")
-    return "/".join(parts[:2]) if parts[0] in ("runtime", "agent", "tools") and len(parts) > 1 else parts[0]
+    # The agent's folders are rooms.
+    depth = 3 if parts[:2] == ["tools", "agent"] and len(parts) > 3 else 2 if parts[0] in ("runtime", "agent", "tools") and len(parts) > 1 else 1
+    return "/".join(parts[:depth])
 
 
 def line_at(body, offset):
@@ -145,7 +152,7 @@ def rule_table_keeps_the_sides_apart():
             if room.startswith("runtime/") and other.startswith("runtime/") and here not in BOTH:
                 if (here in SHIM_SIDE) != (there in SHIM_SIDE) and there not in BOTH:
                     yield f"{room} on one side may know {other} on the other"
-            above = other.split("/")[0] in ("hooks", "tools", "tests")
+            above = other.split("/")[0] in ("hooks", "tools", "tests") and not (room.startswith("tools/agent") and other.startswith("tools/agent"))
             if above or (other.startswith("agent/") and not room.startswith(("agent/", "tools/agent"))):
                 yield f"{room} may know {other}"
 

@@ -22,6 +22,7 @@ echo '#include "engine.h"' >>runtime/engine/attach.c
 echo '#include "tools/agent/agent.h"' >>agent/loop/loop.h
 echo '#include "agent/programs/programs.h"' >>agent/home/home.h
 echo '#include "tools/agent/peers/peers.h"' >>agent/files/files.h
+echo '#include "tools/agent/salvage/salvage.h"' >>tools/agent/accord/accord.h
 echo '#include <cuda.h>' >>shim/table.h
 echo '/* They are lost. */' >>shim/doors.h
 printf '/* SPDX-License-Identifier: Apache-2.0 */\n/* A file. */\n#include <stdio.h>\n' >tools/cli/helpers.c
@@ -82,7 +83,8 @@ reports 'runtime/store may not know runtime/engine'
 reports '"engine.h" is not named from the top of the tree'
 reports 'agent/loop may not know tools/agent'
 reports 'agent/home may not know agent/programs'
-reports 'agent/files may not know tools/agent'
+reports 'agent/files may not know tools/agent/peers'
+reports 'tools/agent/accord may not know tools/agent/salvage'
 reports 'shim/table.h:27: cuda.h belongs to hooks/'
 reports 'shim/doors.h:28: a comment begins with a pronoun'
 reports 'tools/cli/helpers.c: config.h is not its first include'

@@ -55,7 +55,7 @@ static struct agent_costs follow(uint32_t world)
 	message.parent = GENERATION - 1;
 	message.step = STEP;
 	led(here, message, NULL, 0);
-	accord_staged(&here->agent, here->launch, ACCORD_STAGED_ALL, 0, "");
+	launch_apart->staged(&here->agent, here->launch, LAUNCH_STAGED_ALL, 0, "");
 	costs.choosing = memory() - before;
 	message = around_message(here, TPCK_ACCORD_START);
 	message.value = 1;
@@ -168,7 +168,7 @@ static struct agent_costs lead(uint32_t world)
 		holds(here, n);
 	costs.choosing = memory() - before;
 	costs.right = costs.right && model.said[TPCK_ACCORD_STAGE] == nodes - 1 && model.tried;
-	accord_staged(&here->agent, here->launch, ACCORD_STAGED_ALL, 0, "");
+	launch_apart->staged(&here->agent, here->launch, LAUNCH_STAGED_ALL, 0, "");
 	all_say(here, TPCK_ACCORD_STAGED, STEP, 0);
 	all_say(here, TPCK_ACCORD_INJECTED, STEP, 0);
 	costs.right = costs.right && model.gone_on && model.said[TPCK_ACCORD_LIVE] == nodes - 1;

@@ -137,6 +137,7 @@ struct here *around_begin(uint32_t world, uint32_t n)
 	memset(&model, 0, sizeof model);
 	around_node(n, model.node);
 	model.agent = &here->agent;
+	launch_apart = &accord_apart;
 	here->first = n * EACH;
 	for (uint32_t r = 0; here && r < EACH; r++) {
 		struct tpck_hello hello = {
@@ -151,7 +152,7 @@ struct here *around_begin(uint32_t world, uint32_t n)
 		here->launch->hellos++;
 		client->next = here->agent.clients;
 		here->agent.clients = client;
-		accord_came(&here->agent, here->launch, &hello, client->deferred + sizeof hello);
+		launch_apart->came(&here->agent, here->launch, &hello, client->deferred + sizeof hello);
 	}
 	return here;
 }

@@ -15,7 +15,6 @@
 #include "agent/files/files.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/log.h"
-#include "tools/agent/accord/accord.h"
 #include "tools/agent/agent.h"
 #include "tools/agent/history.h"
 #include "tools/agent/peers/peers.h"
@@ -109,7 +108,7 @@ static void diverged(struct agent *agent, struct live *live, const struct tpck_d
 		clerk_tell(other, NEWS_DIVERGED, &point, TPCK_DEATH_FAR);
 	launch_start_over(launch, live, what->again);
 	if (launch->apart)
-		accord_over(agent, live, what->again);
+		launch_apart->over(agent, live, what->again);
 }
 
 static void take_session_message(struct agent *agent, struct client *client, int type, const void *payload)

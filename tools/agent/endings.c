@@ -6,7 +6,6 @@
 
 #include "runtime/base/clock.h"
 #include "runtime/base/log.h"
-#include "tools/agent/accord/accord.h"
 #include "tools/agent/leaving.h"
 #include "tools/agent/peers/peers.h"
 #include "tools/agent/salvage/salvage.h"
@@ -34,7 +33,7 @@ static void answer_endings(struct agent *agent)
  * become durable. */
 static bool is_rest(const struct launch *launch)
 {
-	return launch->apart && !launch_settled(launch) && !launch->flushing && accord_is_broken(launch);
+	return launch->apart && !launch_settled(launch) && !launch->flushing && launch_apart->is_broken(launch);
 }
 
 /* When the memory of a launch whose processes died is no longer kept for them to come back; UINT64_MAX: it is not dead, or

@@ -17,7 +17,6 @@
 #include "runtime/store/quarantine.h"
 #include "runtime/store/retention.h"
 #include "runtime/store/verify.h"
-#include "tools/agent/accord/accord.h"
 #include "tools/agent/flush_private.h"
 #include "tools/agent/history.h"
 #include "tools/agent/stash.h"
@@ -441,12 +440,12 @@ static uint64_t due_in(const struct agent *agent, const struct launch *launch, u
 	struct condition c;
 	double wait;
 
-	if ((launch->apart && !accord_may_flush(launch)) || launch->flushing || launch_settled(launch) || !launch_newest(launch, &step))
+	if ((launch->apart && !launch_apart->may_flush(launch)) || launch->flushing || launch_settled(launch) || !launch_newest(launch, &step))
 		return UINT64_MAX;
 	c = condition_of(launch);
 	if (!c.known || c.settling)
 		return UINT64_MAX;
-	if (c.died || agent->stopping || c.failing || (launch->apart && accord_hurries(launch)))
+	if (c.died || agent->stopping || c.failing || (launch->apart && launch_apart->hurries(launch)))
 		return 0;
 	/* What a program that ended well leaves is nobody's to go on from. */
 	if (c.ending)
@@ -486,7 +485,7 @@ static void consider(struct agent *agent)
 		for (struct launch *launch = agent->launches; launch; launch = launch->next)
 			if (launch_is_dead(launch) == dead && launch_newest(launch, &step) && due_in(agent, launch, now) == 0) {
 				if (launch->apart)
-					accord_flush(agent, launch, step);
+					launch_apart->flush(agent, launch, step);
 				else
 					begin(agent, launch, step);
 			}

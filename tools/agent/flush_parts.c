@@ -11,7 +11,6 @@
 
 #include "runtime/base/clock.h"
 #include "runtime/base/log.h"
-#include "tools/agent/accord/accord.h"
 #include "tools/agent/flush_private.h"
 #include "tools/agent/history.h"
 #include "tools/agent/peers/peers.h"
@@ -136,7 +135,7 @@ static void join_done(struct agent *agent, struct job *job)
 		snprintf(why, sizeof why, "%.300s", flush->error.text);
 	}
 	tpck_manifest_free(flush->published);
-	accord_joined(agent, launch, flush->step, flush->rc == 0 || flush->rc == -EEXIST ? NULL : why);
+	launch_apart->joined(agent, launch, flush->step, flush->rc == 0 || flush->rc == -EEXIST ? NULL : why);
 	flush_end(flush);
 }
 
@@ -145,7 +144,7 @@ void flush_join(struct agent *agent, struct launch *launch, uint64_t step, uint6
 	struct flush_job *flush = launch_first(launch) ? flush_new(agent, launch, peers_shared_tier(), step) : NULL;
 
 	if (!flush) {
-		accord_joined(agent, launch, step, "out of memory");
+		launch_apart->joined(agent, launch, step, "out of memory");
 		return;
 	}
 	flush->job.run = join_run;

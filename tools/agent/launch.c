@@ -12,9 +12,10 @@
 
 #include "runtime/base/clock.h"
 #include "runtime/base/log.h"
-#include "tools/agent/accord/accord.h"
 #include "tools/agent/agent.h"
 #include "tools/agent/peers/peers.h"
+
+const struct launch_apart *launch_apart;
 
 /* More than any job has; a number beyond it is a fault of somebody's. */
 enum { RANKS_MAX = 1 << 20 };
@@ -29,7 +30,7 @@ static struct launch *launch_new(struct agent *agent, uint64_t key, uint32_t wor
 
 	if (!launch)
 		return NULL;
-	launch->accord = apart ? accord_new() : NULL;
+	launch->accord = apart ? launch_apart->create() : NULL;
 	if (apart && !launch->accord) {
 		free(launch);
 		return NULL;
@@ -50,7 +51,8 @@ static void launch_free(struct agent *agent, struct launch *launch)
 			*place = launch->next;
 			break;
 		}
-	accord_free(launch);
+	if (launch->accord)
+		launch_apart->free(launch);
 	tpck_manifest_free(launch->base);
 	ranks_here_free(&launch->here);
 	free(launch);
@@ -186,7 +188,7 @@ bool launch_newest(const struct launch *launch, uint64_t *step)
 	if (!launch_is_whole(launch))
 		return false;
 	if (launch->apart)
-		return accord_newest(launch, step);
+		return launch_apart->newest(launch, step);
 	while ((live = launch_next(launch, &at)))
 		if (live->newest < 0 || live->newest_step != launch_first(launch)->newest_step)
 			return false;
@@ -200,7 +202,7 @@ bool launch_settled(const struct launch *launch)
 
 	return !launch->flushing &&
 	       (!launch_newest(launch, &step) || (launch->durable_any && launch->durable_step >= step) ||
-		(step <= launch->salvaged && accord_is_broken(launch)));
+		(step <= launch->salvaged && launch_apart->is_broken(launch)));
 }
 
 static bool held_by_all(const struct launch *launch, uint64_t step)
@@ -339,7 +341,7 @@ void launch_held(struct agent *agent, struct live *live)
 	uint64_t best = 0;
 
 	if (launch->apart) {
-		accord_held(agent, live);
+		launch_apart->held(agent, live);
 		return;
 	}
 	for (unsigned i = 0; i < live->image_count; i++) {
@@ -382,7 +384,7 @@ void launch_settle_adopted(struct agent *agent)
 		bool any = false;
 
 		if (launch->apart) {
-			accord_adopt(launch);
+			launch_apart->adopt(launch);
 			continue;
 		}
 		/* The newest that every rank has committed; what only some have, the last agent was about to. */
@@ -432,7 +434,7 @@ void launch_injected(struct agent *agent, struct launch *launch)
 	if (launch->began_anew)
 		return;
 	if (launch->apart)
-		accord_injected(agent, launch);
+		launch_apart->injected(agent, launch);
 	else
 		launch_live(launch);
 }
@@ -454,7 +456,7 @@ void launch_pass_id(struct agent *agent, const struct live *from, const struct t
 
 	launch_tell_id(launch, from, id);
 	if (launch->apart)
-		accord_pass_id(agent, launch, id);
+		launch_apart->pass_id(agent, launch, id);
 }
 
 void launch_live(struct launch *launch)
@@ -489,7 +491,7 @@ void launch_capture(struct agent *agent, struct launch *launch)
 	if (!launch_is_whole(launch))
 		return;
 	if (launch->apart) {
-		accord_due(agent, launch);
+		launch_apart->due(agent, launch);
 		return;
 	}
 	launch_pace(launch, &furthest, &iteration_ns);

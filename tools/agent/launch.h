@@ -48,6 +48,53 @@ struct launch {
 	struct launch *next;
 };
 
+/* How hello_try() ended. */
+enum launch_staged {
+	LAUNCH_STAGED_ALL,  /* all ranks here can go on */
+	LAUNCH_STAGED_BAD,  /* one cannot */
+	LAUNCH_STAGED_GONE, /* nor can it, since the node is gone that was to give its part */
+};
+
+/* What a launch goes by whose ranks are on several nodes (`apart`), beside what is here: main() says what that is before the beginning. None is NULL. */
+struct launch_apart {
+	/* That of a new launch, or NULL: no memory. It is the launch's `accord`. */
+	struct accord *(*create)(void);
+	void (*free)(struct launch *launch);
+	/* One of its ranks has said HELLO, and waits; hello_try() is through; its ranks were welcomed. */
+	void (*came)(struct agent *agent, struct launch *launch, const struct tpck_hello *hello, const char *identity);
+	void (*staged)(struct agent *agent, struct launch *launch, enum launch_staged how, uint32_t rank, const char *why);
+	void (*welcomed)(struct launch *launch);
+	/* An image of one of its ranks turned out good. */
+	void (*held)(struct agent *agent, struct live *live);
+	/* The launch's sessions are a dead agent's: what was committed is known by them. */
+	void (*adopt)(struct launch *launch);
+	/* The newest that is committed on all. */
+	bool (*newest)(const struct launch *launch, uint64_t *step);
+	/* One of its ranks would capture. */
+	void (*due)(struct agent *agent, struct launch *launch);
+	/* Whether this node's agent decides, and nothing is being made durable. */
+	bool (*may_flush)(const struct launch *launch);
+	/* Another node's agent is to end: what it has is to be made durable first. */
+	bool (*hurries)(const struct launch *launch);
+	/* By who decides: a step is to be made durable. */
+	void (*flush)(struct agent *agent, struct launch *launch, uint64_t step);
+	/* flush_join() is through. why, NULL: it is durable; "": it may not be any more, and nothing is wrong. */
+	void (*joined)(struct agent *agent, struct launch *launch, uint64_t step, const char *why);
+	/* Nothing is agreed on, for now or for good. */
+	bool (*is_broken)(const struct launch *launch);
+	/* A rank here has told the others here of an id. */
+	void (*pass_id)(struct agent *agent, struct launch *launch, const struct tpck_communicator_id *id);
+	/* All ranks here are ready to go live. */
+	void (*injected)(struct agent *agent, struct launch *launch);
+	/* One of its ranks cannot go on. */
+	void (*over)(struct agent *agent, struct live *live, bool again);
+	/* No rank here has ended an iteration for so long: rows of runtime/peer/waiting.h; size 0: they get on again. */
+	void (*stalled)(struct agent *agent, struct launch *launch, uint64_t age_ns, const char *rows, size_t size);
+	/* One of its ranks is gone. */
+	void (*ended)(struct agent *agent, struct live *live);
+};
+extern const struct launch_apart *launch_apart;
+
 /* The launch that a HELLO belongs to, made if there is none; the rank is taken. NULL: no memory, or a number that cannot
  * be. `was_apart`: what there is of the program is parts of several nodes, so that a launch that is made goes by an accord even if all of
  * its ranks are here. */

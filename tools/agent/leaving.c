@@ -14,7 +14,6 @@
 #include "agent/files/files.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/log.h"
-#include "tools/agent/accord/accord.h"
 #include "tools/agent/peers/peers.h"
 #include "tools/agent/salvage/salvage.h"
 
@@ -92,7 +91,7 @@ const struct peers_hearer leaving_hears = {.ending = another_ends, .alone = work
 static bool all_durable(const struct agent *agent)
 {
 	for (const struct launch *launch = agent->launches; launch; launch = launch->next)
-		if (!launch_settled(launch) && !(launch->apart && accord_is_broken(launch)))
+		if (!launch_settled(launch) && !(launch->apart && launch_apart->is_broken(launch)))
 			return false;
 	return true;
 }

@@ -535,6 +535,7 @@ int main(int argc, char **argv)
 			tpck_log_warn("cannot change to /: %m");
 		clear_ended();
 		files_taken_over_by(peers_taken_over);
+		launch_apart = &accord_apart;
 		peers_heard_by(hearers, sizeof hearers / sizeof *hearers);
 		rc = loop_begin(&agent, parts, sizeof parts / sizeof *parts, &err);
 	}

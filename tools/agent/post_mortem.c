@@ -15,7 +15,6 @@
 #include "agent/programs/programs.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/log.h"
-#include "tools/agent/accord/accord.h"
 #include "tools/agent/agent.h"
 #include "tools/agent/history.h"
 #include "tools/agent/peers/peers.h"
@@ -118,7 +117,7 @@ void live_settle(struct agent *agent, struct live *live)
 	if (live->end_known && live->status == 0) {
 		live->ended_well = true;
 		if (live->launch->apart)
-			accord_ended(agent, live);
+			launch_apart->ended(agent, live);
 		else if (launch_is_dead(live->launch) && launch_ended_well(live->launch))
 			live_release_all(agent, live->launch);
 		else
@@ -139,7 +138,7 @@ void live_settle(struct agent *agent, struct live *live)
 	if (live->program)
 		clerk_tell(live, NEWS_DIED, &from, how_it_died(live));
 	if (live->launch->apart)
-		accord_ended(agent, live);
+		launch_apart->ended(agent, live);
 	else
 		live_settle_launch(live->launch);
 }

@@ -15,7 +15,6 @@
 #include "runtime/base/clock.h"
 #include "runtime/base/log.h"
 #include "runtime/peer/waiting.h"
-#include "tools/agent/accord/accord.h"
 #include "tools/agent/agent.h"
 
 /* Of an iteration that takes long, so many are waited for. */
@@ -143,7 +142,7 @@ static void tell_leader(struct agent *agent, struct launch *launch, uint64_t sin
 	char *rows = rows_of(launch, &size);
 
 	if (rows)
-		accord_stalled(agent, launch, tpck_clock_monotonic_ns() - since_ns, rows, size);
+		launch_apart->stalled(agent, launch, tpck_clock_monotonic_ns() - since_ns, rows, size);
 	free(rows);
 }
 
@@ -158,7 +157,7 @@ static uint64_t stalled_at(const struct launch *launch, uint64_t *newest_ns)
 	bool any = false;
 
 	*newest_ns = 0;
-	if (!limit || launch->world < 2 || (launch->apart ? accord_is_broken(launch) : !launch_is_whole(launch)))
+	if (!limit || launch->world < 2 || (launch->apart ? launch_apart->is_broken(launch) : !launch_is_whole(launch)))
 		return UINT64_MAX;
 	while ((live = launch_next(launch, &at))) {
 		const struct tpck_control *control = live->session->control;
@@ -190,7 +189,7 @@ static void consider(struct agent *agent)
 				say(launch, newest_ns);
 		} else if (!stalled && launch->stalled_ns) {
 			if (launch->apart)
-				accord_stalled(agent, launch, 0, NULL, 0);
+				launch_apart->stalled(agent, launch, 0, NULL, 0);
 			else if (newest_ns > launch->stalled_ns)
 				stall_over(launch->stalled_ns);
 			if (!launch->apart)

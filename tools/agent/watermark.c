@@ -10,7 +10,6 @@
 #include <string.h>
 
 #include "runtime/base/log.h"
-#include "tools/agent/accord/accord.h"
 #include "tools/agent/peers/peers.h"
 
 /* Other nodes' copies of a rank that is not in this node's memory any more. */
@@ -95,7 +94,7 @@ bool watermark_passed(const struct launch *launch)
 	uint64_t step;
 
 	/* Of what nodes that are lost have left all is durable that can be. */
-	if (!launch_newest(launch, &step) || (step <= launch->salvaged && launch->apart && accord_is_broken(launch)))
+	if (!launch_newest(launch, &step) || (step <= launch->salvaged && launch->apart && launch_apart->is_broken(launch)))
 		return true;
 	return lacking(launch, step) == 0;
 }

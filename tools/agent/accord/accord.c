@@ -491,6 +491,28 @@ static void lost(struct agent *agent, const char *node, const char *host)
 	accord_forget_asked(agent, node);
 }
 
+const struct launch_apart accord_apart = {
+	.create = accord_new,
+	.free = accord_free,
+	.came = accord_came,
+	.staged = accord_staged,
+	.welcomed = accord_welcomed,
+	.held = accord_held,
+	.adopt = accord_adopt,
+	.newest = accord_newest,
+	.due = accord_due,
+	.may_flush = accord_may_flush,
+	.hurries = accord_hurries,
+	.flush = accord_flush,
+	.joined = accord_joined,
+	.is_broken = accord_is_broken,
+	.pass_id = accord_pass_id,
+	.injected = accord_injected,
+	.over = accord_over,
+	.stalled = accord_stalled,
+	.ended = accord_ended,
+};
+
 const struct peers_hearer accord_hears = {.met = met, .lost = lost, .said = said, .copied = accord_copied};
 
 /* Those that follow do not know who else has ranks: whether all are there is as the leader says. */

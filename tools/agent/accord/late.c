@@ -135,7 +135,7 @@ void accord_late_staged(struct agent *agent, struct launch *launch, const char *
 
 	if (!late || message->generation != launch->generation || message->value2 != late->attempt)
 		return;
-	if (message->value == ACCORD_STAGED_ALL) {
+	if (message->value == LAUNCH_STAGED_ALL) {
 		say_start(launch, node);
 	} else {
 		struct tpck_accord_message over = accord_message(launch, TPCK_ACCORD_OVER);

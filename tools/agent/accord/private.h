@@ -83,6 +83,28 @@ struct accord_stage {
 	struct tpck_accord_source sources[];
 };
 
+/* What a launch goes by (struct launch_apart), each where its name says. */
+struct accord *accord_new(void);
+void accord_free(struct launch *launch);
+void accord_came(struct agent *agent, struct launch *launch, const struct tpck_hello *hello, const char *identity);
+void accord_staged(struct agent *agent, struct launch *launch, enum launch_staged how, uint32_t rank, const char *why);
+void accord_welcomed(struct launch *launch);
+void accord_held(struct agent *agent, struct live *live);
+void accord_adopt(struct launch *launch);
+bool accord_newest(const struct launch *launch, uint64_t *step);
+void accord_due(struct agent *agent, struct launch *launch);
+bool accord_may_flush(const struct launch *launch);
+bool accord_hurries(const struct launch *launch);
+void accord_flush(struct agent *agent, struct launch *launch, uint64_t step);
+/* flush_part(), as the leader said, is through. */
+void accord_flushed(struct agent *agent, struct launch *launch, uint64_t step, int rc, const char *why);
+void accord_joined(struct agent *agent, struct launch *launch, uint64_t step, const char *why);
+void accord_pass_id(struct agent *agent, struct launch *launch, const struct tpck_communicator_id *id);
+void accord_injected(struct agent *agent, struct launch *launch);
+void accord_over(struct agent *agent, struct live *live, bool again);
+void accord_stalled(struct agent *agent, struct launch *launch, uint64_t age_ns, const char *rows, size_t size);
+void accord_ended(struct agent *agent, struct live *live);
+
 /* To the leader, which may be this one. */
 void accord_tell_leader(struct agent *agent, struct launch *launch, struct tpck_accord_message *message, const void *more, size_t size);
 /* From the leader to all nodes that have ranks, itself among them, and last. */

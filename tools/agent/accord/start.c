@@ -303,9 +303,9 @@ static void hear_staged(struct agent *agent, struct launch *launch, const char *
 	/* What was made ready for an earlier attempt may have been taken away. */
 	if (accord->phase != ACCORD_STAGING || message->generation != launch->generation || message->value2 != accord->attempt)
 		return;
-	if (message->value == ACCORD_STAGED_GONE && accord->gone_times < GONE_TIMES)
+	if (message->value == LAUNCH_STAGED_GONE && accord->gone_times < GONE_TIMES)
 		accord->gone = true;
-	else if (message->value != ACCORD_STAGED_ALL)
+	else if (message->value != LAUNCH_STAGED_ALL)
 		note_failure(launch, message->rank, why);
 	if (!tpck_ledger_done(accord->ledger, TPCK_ROUND_STAGE, node))
 		return;
@@ -548,7 +548,7 @@ void accord_start_obey(struct agent *agent, struct launch *launch, const struct 
 	}
 }
 
-void accord_staged(struct agent *agent, struct launch *launch, enum accord_staged how, uint32_t rank, const char *why)
+void accord_staged(struct agent *agent, struct launch *launch, enum launch_staged how, uint32_t rank, const char *why)
 {
 	struct accord *accord = launch->accord;
 	struct tpck_accord_message message = accord_message(launch, TPCK_ACCORD_STAGED);
@@ -565,7 +565,7 @@ void accord_staged(struct agent *agent, struct launch *launch, enum accord_stage
 		stage_wanted(agent, launch);
 	/* Else it was for a leader that is gone. */
 	else if (accord->phase == ACCORD_STAGING)
-		accord_tell_leader(agent, launch, &message, why, how == ACCORD_STAGED_ALL ? 0 : strlen(why) + 1);
+		accord_tell_leader(agent, launch, &message, why, how == LAUNCH_STAGED_ALL ? 0 : strlen(why) + 1);
 }
 
 void accord_injected(struct agent *agent, struct launch *launch)

@@ -9,11 +9,9 @@
 
 #include "runtime/base/clock.h"
 #include "runtime/base/log.h"
-#include "tools/agent/accord/accord.h"
 #include "tools/agent/hello/private.h"
 #include "agent/programs/identity.h"
 #include "tools/agent/peers/peers.h"
-#include "tools/agent/salvage/salvage.h"
 #include "tools/agent/welcome.h"
 
 /* How long a starting process waits for an earlier one of the same program to be quite gone. */
@@ -69,7 +67,7 @@ static void begin_accord(struct agent *agent, struct hello_job *h)
 
 	launch->hellos++; /* it stays till the end of this */
 	if (!launch->apart) {
-		launch->accord = accord_new();
+		launch->accord = launch_apart->create();
 		launch->apart = launch->accord != NULL;
 	}
 	for (size_t i = 0; i < h->count; i++) {
@@ -86,7 +84,7 @@ static void begin_accord(struct agent *agent, struct hello_job *h)
 	for (struct client *client = agent->clients; client; client = next) {
 		next = client->next;
 		if (client->launch == launch && client->deferred)
-			accord_came(agent, launch, (struct tpck_hello *)client->deferred, client->deferred + sizeof(struct tpck_hello));
+			launch_apart->came(agent, launch, (struct tpck_hello *)client->deferred, client->deferred + sizeof(struct tpck_hello));
 	}
 	launch_said(agent, launch, 1);
 }
@@ -120,7 +118,7 @@ void hello_done(struct agent *agent, struct job *job)
 			client_close(agent, part->client);
 	}
 	if (h->launch->apart)
-		accord_welcomed(h->launch);
+		launch_apart->welcomed(h->launch);
 	launch_said(agent, h->launch, (uint32_t)h->count);
 	hello_job_free(h);
 }
@@ -302,7 +300,7 @@ void hello_begin(struct agent *agent, struct client *client, const struct tpck_h
 
 	agent->served = true;
 	agent->nobody_returns = false;
-	salvage_asked();
+	peers_asked();
 	live_poll(agent);
 	peers_master(hello->master);
 	if (welcome_again(agent, client, hello, identity))
@@ -323,7 +321,7 @@ void hello_begin(struct agent *agent, struct client *client, const struct tpck_h
 
 		if (hello_keep(client, hello, identity)) {
 			client->deferred_until_ns = tpck_clock_monotonic_ns() + wait_ns;
-			accord_came(agent, client->launch, hello, identity);
+			launch_apart->came(agent, client->launch, hello, identity);
 			return;
 		}
 		client_close(agent, client);

@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tools/agent/accord/accord.h"
 #include "tools/agent/hello/private.h"
 
 uint32_t hello_waiting(const struct agent *agent, const struct launch *launch, uint64_t *until_ns)
@@ -60,8 +59,8 @@ static void try_done(struct agent *agent, struct job *job)
 	size_t i = done ? 0 : h->failed;
 
 	loop.jobs--;
-	accord_staged(agent, h->launch, done ? ACCORD_STAGED_ALL : h->gone ? ACCORD_STAGED_GONE : ACCORD_STAGED_BAD, h->part[i].hello.rank,
-		      h->part[i].rc ? h->part[i].error.text : h->offer[i].notice);
+	launch_apart->staged(agent, h->launch, done ? LAUNCH_STAGED_ALL : h->gone ? LAUNCH_STAGED_GONE : LAUNCH_STAGED_BAD, h->part[i].hello.rank,
+			     h->part[i].rc ? h->part[i].error.text : h->offer[i].notice);
 }
 
 void hello_try(struct agent *agent, struct launch *launch, const struct tpck_point *point, const struct tpck_accord_source *sources,
@@ -70,7 +69,7 @@ void hello_try(struct agent *agent, struct launch *launch, const struct tpck_poi
 	struct hello_job *h = launch->staged ? launch->staged : job_of_waiting(agent, launch);
 
 	if (!h) {
-		accord_staged(agent, launch, ACCORD_STAGED_BAD, 0, "none of its processes is there any more");
+		launch_apart->staged(agent, launch, LAUNCH_STAGED_BAD, 0, "none of its processes is there any more");
 		return;
 	}
 	launch->staged = h;

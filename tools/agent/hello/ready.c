@@ -17,7 +17,6 @@
 #include "runtime/base/log.h"
 #include "runtime/store/file.h"
 #include "runtime/store/stage.h"
-#include "tools/agent/accord/accord.h"
 #include "tools/agent/hello/private.h"
 #include "tools/agent/peers/peers.h"
 

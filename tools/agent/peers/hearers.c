@@ -48,7 +48,7 @@ void hearers_copied(struct agent *agent, struct launch *launch, uint64_t step, u
 	EACH(copied, agent, launch, step, copies)
 }
 
-void hearers_asked(void)
+void peers_asked(void)
 {
 	EACH(asked)
 }

@@ -25,13 +25,15 @@ struct peers_hearer {
 	void (*alone)(struct agent *agent, const char *host);
 	/* A round of peers_copy() is through, with so many copies. */
 	void (*copied)(struct agent *agent, struct launch *launch, uint64_t step, unsigned copies);
-	/* A start elsewhere asks for what is here. */
+	/* A start, here or elsewhere, asks for what is here. */
 	void (*asked)(void);
 	/* Whether copies of a generation are to stay, however long ago their owner was there. */
 	bool (*needs)(uint64_t generation);
 };
 /* Before the beginning. The list is the caller's, and stays; who stands first in it hears first. */
 void peers_heard_by(const struct peers_hearer *const *list, size_t count);
+/* A start here does. */
+void peers_asked(void);
 /* Whether this agent is one of those that mpirun starts together; at the start, before all else. */
 bool peers_launched(bool foreground);
 /* The last call of an agent that ends well, by the thread that started it. May wait for the others. */

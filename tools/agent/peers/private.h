@@ -375,7 +375,6 @@ void hearers_said(struct agent *agent, const char *node, const char *host, const
 void hearers_ending(struct agent *agent, const char *host);
 void hearers_alone(struct agent *agent, const char *host);
 void hearers_copied(struct agent *agent, struct launch *launch, uint64_t step, unsigned copies);
-void hearers_asked(void);
 bool hearers_need(uint64_t generation);
 
 /* copies (copies.c): any thread */

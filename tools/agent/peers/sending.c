@@ -654,7 +654,7 @@ static void inquiry_done(struct agent *agent, struct job *job)
 	struct tpck_point other = {inquiry->answer.generation, inquiry->answer.step};
 	struct parcel *parcel;
 
-	hearers_asked();
+	peers_asked();
 	/* What is left of processes is the whole. */
 	if (inquiry->get && inquiry->head.fragment.data)
 		launch = NULL;

@@ -540,7 +540,7 @@ void salvage_joined(struct agent *agent, uint64_t number, int rc, const char *wh
 
 /* ---- hearing ------------------------------------------------------------------------------ */
 
-void salvage_asked(void)
+static void asked(void)
 {
 	asked_ns = tpck_clock_monotonic_ns();
 }
@@ -551,7 +551,7 @@ static void said(struct agent *agent, const char *node, const char *host, const 
 
 	(void)host;
 	if (message->kind == TPCK_ACCORD_ASK)
-		salvage_asked();
+		asked();
 	if (message->kind < TPCK_ACCORD_LEFT)
 		return;
 	if (s && strcmp(s->leader, node) == 0)
@@ -612,7 +612,7 @@ static void lost(struct agent *agent, const char *node, const char *host)
 	}
 }
 
-const struct peers_hearer salvage_hears = {.met = met, .lost = lost, .said = said, .asked = salvage_asked, .needs = salvage_needs};
+const struct peers_hearer salvage_hears = {.met = met, .lost = lost, .said = said, .asked = asked, .needs = salvage_needs};
 
 /* ---- time --------------------------------------------------------------------------------- */
 

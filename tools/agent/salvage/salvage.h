@@ -19,8 +19,6 @@ bool salvage_owes(void);
 void salvage_say_kept(struct agent *agent);
 /* Whether copies of a generation are to stay, however long ago their owner was there. */
 bool salvage_needs(uint64_t generation);
-/* A start asks for what is here. */
-void salvage_asked(void);
 
 /* What happens between nodes; behind accord_hears. */
 extern const struct peers_hearer salvage_hears;
