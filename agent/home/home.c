@@ -5,6 +5,7 @@
 #include "agent/home/home.h"
 
 #include <pthread.h>
+#include <string.h>
 
 struct home home;
 
@@ -27,4 +28,12 @@ size_t home_number(const struct tpck_tier *tier)
 	while (number + 1 < home.tiers.count && home.tiers.tier[number] != tier)
 		number++;
 	return number;
+}
+
+struct tpck_tier *home_shared_tier(void)
+{
+	for (size_t i = 0; i < home.tiers.count; i++)
+		if (strncmp(home.tiers.name[i], "site", 4) == 0)
+			return home.tiers.tier[i];
+	return home.tier;
 }

@@ -25,6 +25,8 @@ extern struct home {
  * up nobody who needs another; who takes several takes those of slower tiers first. */
 void home_enter(size_t tier);
 void home_leave(size_t tier);
+/* The tier that all nodes see, or, where there is none, the first. */
+struct tpck_tier *home_shared_tier(void);
 /* Which of the tiers it is. */
 size_t home_number(const struct tpck_tier *tier);
 

@@ -20,6 +20,7 @@
 #include "runtime/store/file.h"
 #include "runtime/store/manifest_text.h"
 #include "tools/agent/accord/accord.h"
+#include "tools/agent/hello/hello.h"
 #include "tools/agent/leaving.h"
 #include "tools/agent/peers/held.h"
 #include "tools/agent/peers/private.h"
@@ -282,6 +283,16 @@ static void tidy(void)
 	(void)tpck_folder_remove(folder);
 }
 
+static const struct session_beyond beyond = {
+	.hello = hello_begin,
+	.adopt = hello_adopt,
+	.look = peers_look,
+	.meet = peers_meet_for,
+	.committed = peers_committed,
+	.ended = peers_ended,
+	.status = peers_status,
+};
+
 static void begin(void)
 {
 	static const struct peers_hearer *const hearers[] = {&accord_hears, &salvage_hears, &leaving_hears};
@@ -289,6 +300,7 @@ static void begin(void)
 
 	(void)tpck_log_configure("none");
 	launch_apart = &accord_apart;
+	session_beyond = &beyond;
 	peers_heard_by(hearers, sizeof hearers / sizeof *hearers);
 	snprintf(folder, sizeof folder, "%.350s/tpck-fuzz.XXXXXX", getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
 	FUZZ_HOLDS(mkdtemp(folder));

@@ -82,7 +82,8 @@ bool peers_settling(void) { return false; }
 const char *peers_host(void) { return "host"; }
 uint64_t peers_generation(void) { return GENERATION - 1; }
 void peers_heard(uint64_t generation) { (void)generation; }
-void peers_committed(struct launch *launch) { (void)launch; }
+static void committed(struct launch *launch) { (void)launch; }
+static const struct session_beyond beyond = {.committed = committed};
 bool peers_copy(struct launch *launch, uint64_t step) { (void)launch; (void)step; return true; }
 void peers_settled(struct launch *launch, uint64_t step) { (void)launch; (void)step; }
 bool client_send(struct client *client, enum tpck_message_type type, const void *payload, size_t size) { (void)client; (void)type; (void)payload; (void)size; return true; }
@@ -138,6 +139,7 @@ struct here *around_begin(uint32_t world, uint32_t n)
 	around_node(n, model.node);
 	model.agent = &here->agent;
 	launch_apart = &accord_apart;
+	session_beyond = &beyond;
 	here->first = n * EACH;
 	for (uint32_t r = 0; here && r < EACH; r++) {
 		struct tpck_hello hello = {

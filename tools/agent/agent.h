@@ -127,6 +127,25 @@ struct agent {
 	struct slower slower[TPCK_TIERS_MAX]; /* by tier; the first is not used */
 };
 
+struct json_object;
+/* What becomes of sessions elsewhere: main() says what that is before the beginning. None is NULL. */
+struct session_beyond {
+	/* A process has said HELLO (with the identity text behind it), and is told how it begins, sooner or later; or it comes from an earlier agent. */
+	void (*hello)(struct agent *agent, struct client *client, const struct tpck_hello *hello, const char *identity);
+	void (*adopt)(struct agent *agent, struct client *client, const struct tpck_hello *hello);
+	/* A process that begins will look at what was saved: TPCK_MSG_LOOKED is sent to it when it may. It waits until the nodes of its launch are known:
+	 * TPCK_MSG_MET. */
+	void (*look)(struct client *client);
+	void (*meet)(struct client *client, const struct tpck_meet *meet);
+	/* All ranks of a launch have a new committed image. */
+	void (*committed)(struct launch *launch);
+	/* The program with this identity ended well: up to this generation nobody comes back. */
+	void (*ended)(const char *identity, uint64_t generation);
+	/* For QUERY. */
+	void (*status)(struct json_object *json);
+};
+extern const struct session_beyond *session_beyond;
+
 /* What the loop turns of it (loop.h), each where its name says; the others are in headers of their own. */
 extern const struct loop_part adoption_loop, clerk_loop, clients_loop, copies_loop, flush_loop, live_loop, prepare_loop, stall_loop;
 
@@ -164,9 +183,6 @@ void live_release_all(struct agent *agent, struct launch *launch);
 void live_settle_launch(struct launch *launch);
 void live_settle(struct agent *agent, struct live *live);
 
-/* HELLO and what concerns programs (hello.c, offer.c) */
-void hello_begin(struct agent *agent, struct client *client, const struct tpck_hello *hello, const char *identity);
-void hello_adopt(struct agent *agent, struct client *client, const struct tpck_hello *hello);
 /* Gives the clerk's thread a job (clerk.c). */
 void clerk_give(struct job *job);
 /* What is to be remembered of a program; saved by the clerk. */

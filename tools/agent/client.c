@@ -17,7 +17,6 @@
 #include "runtime/base/log.h"
 #include "tools/agent/agent.h"
 #include "tools/agent/history.h"
-#include "tools/agent/peers/peers.h"
 
 static struct watch listener;
 
@@ -188,9 +187,9 @@ static void take_message(struct agent *agent, struct client *client, const struc
 		agent->nobody_returns = false;
 		files_begin();
 	} else if (head->type == TPCK_MSG_LOOK) {
-		peers_look(client);
+		session_beyond->look(client);
 	} else if (head->type == TPCK_MSG_MEET) {
-		peers_meet_for(client, meet);
+		session_beyond->meet(client, meet);
 	} else if (head->type == TPCK_MSG_ENDING && client->files) {
 		client->ended = ending->status == 0;
 		if (client->ended)
@@ -202,9 +201,9 @@ static void take_message(struct agent *agent, struct client *client, const struc
 		tpck_log_warn("process %d sent a second HELLO", (int)client->pid);
 		client_close(agent, client);
 	} else if (hello->flags & TPCK_HELLO_ADOPT) {
-		hello_adopt(agent, client, hello);
+		session_beyond->adopt(agent, client, hello);
 	} else {
-		hello_begin(agent, client, hello, (const char *)(hello + 1));
+		session_beyond->hello(agent, client, hello, (const char *)(hello + 1));
 	}
 }
 

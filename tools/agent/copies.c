@@ -19,7 +19,6 @@
 #include "runtime/store/retention.h"
 #include "tools/agent/agent.h"
 #include "tools/agent/history.h"
-#include "tools/agent/peers/peers.h"
 #include "tools/agent/watermark.h"
 
 #define LOCK_WAIT_SEC 30.0
@@ -218,7 +217,7 @@ static void copy_run(struct job *base)
 		tpck_log_warn("remains of earlier runs stay: %s", err.text);
 	/* One that does not work keeps nothing from the other. */
 	if (job->joined)
-		joined = copy_newest(job, home_number(peers_shared_tier()), to);
+		joined = copy_newest(job, home_number(home_shared_tier()), to);
 	job->rc = copy_newest(job, 0, to);
 	if (!job->rc)
 		job->rc = joined;
@@ -308,7 +307,7 @@ void copies_wanted(struct agent *agent)
 
 void copies_joined(struct agent *agent)
 {
-	size_t shared = home_number(peers_shared_tier());
+	size_t shared = home_number(home_shared_tier());
 
 	if (!shared)
 		return;

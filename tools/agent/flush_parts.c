@@ -13,7 +13,6 @@
 #include "runtime/base/log.h"
 #include "tools/agent/flush_private.h"
 #include "tools/agent/history.h"
-#include "tools/agent/peers/peers.h"
 #include "tools/agent/stash.h"
 
 /* The last checkpoint that all nodes made, if it was another one than what is known, and of it what this node's ranks have. A
@@ -72,7 +71,7 @@ static void part_done(struct agent *agent, struct job *job)
 
 void flush_part(struct agent *agent, struct launch *launch, uint64_t step, flush_through *through)
 {
-	struct flush_job *flush = launch->flushing || !launch_first(launch) ? NULL : flush_new(agent, launch, peers_shared_tier(), step);
+	struct flush_job *flush = launch->flushing || !launch_first(launch) ? NULL : flush_new(agent, launch, home_shared_tier(), step);
 
 	if (!flush || flush->publication.share_count == 0) {
 		if (flush)
@@ -141,7 +140,7 @@ static void join_done(struct agent *agent, struct job *job)
 
 void flush_join(struct agent *agent, struct launch *launch, uint64_t step, uint64_t began_ns)
 {
-	struct flush_job *flush = launch_first(launch) ? flush_new(agent, launch, peers_shared_tier(), step) : NULL;
+	struct flush_job *flush = launch_first(launch) ? flush_new(agent, launch, home_shared_tier(), step) : NULL;
 
 	if (!flush) {
 		launch_apart->joined(agent, launch, step, "out of memory");

@@ -13,8 +13,8 @@
 #include "runtime/base/clock.h"
 #include "runtime/base/log.h"
 #include "tools/agent/agent.h"
-#include "tools/agent/peers/peers.h"
 
+const struct session_beyond *session_beyond;
 const struct launch_apart *launch_apart;
 
 /* More than any job has; a number beyond it is a fault of somebody's. */
@@ -292,7 +292,7 @@ static bool commit(struct agent *agent, struct launch *launch, uint64_t step)
 	tpck_log_debug("committed step %" PRIu64 " of generation %" PRIu64, step, launch->generation);
 	for (uint32_t i = 0; i < launch->world; i++)
 		live_committed(agent, rank[i].live, (unsigned)live_image_of(rank[i].live, step));
-	peers_committed(launch);
+	session_beyond->committed(launch);
 	return true;
 }
 

@@ -69,6 +69,15 @@ static const struct loop_part *const parts[] = {
 	&leaving_loop,
 };
 
+static const struct session_beyond beyond = {
+	.hello = hello_begin,
+	.adopt = hello_adopt,
+	.look = peers_look,
+	.meet = peers_meet_for,
+	.committed = peers_committed,
+	.ended = peers_ended,
+	.status = peers_status,
+};
 /* Who hears what happens between nodes. */
 static const struct peers_hearer *const hearers[] = {&accord_hears, &salvage_hears, &leaving_hears};
 static int report_fd = -1; /* the starter waits here for "" (ready) or a line */
@@ -535,6 +544,7 @@ int main(int argc, char **argv)
 			tpck_log_warn("cannot change to /: %m");
 		clear_ended();
 		files_taken_over_by(peers_taken_over);
+		session_beyond = &beyond;
 		launch_apart = &accord_apart;
 		peers_heard_by(hearers, sizeof hearers / sizeof *hearers);
 		rc = loop_begin(&agent, parts, sizeof parts / sizeof *parts, &err);

@@ -17,7 +17,6 @@
 #include "runtime/base/log.h"
 #include "tools/agent/agent.h"
 #include "tools/agent/history.h"
-#include "tools/agent/peers/peers.h"
 #include "tools/agent/watermark.h"
 #include "tools/agent/welcome.h"
 
@@ -73,7 +72,7 @@ void live_release_all(struct agent *agent, struct launch *launch)
 		tpck_log_info("process %d ended with status 0; its snapshots are released", (int)live->session->control->pid);
 		all = (struct tpck_point){live->session->name.generation, 0};
 		clerk_tell(live, NEWS_ENDED, &all, TPCK_DEATH_FAR);
-		peers_ended(live->session->identity, live->session->name.generation);
+		session_beyond->ended(live->session->identity, live->session->name.generation);
 		if (live->session->name.rank == 0)
 			history_ended(live);
 		for (struct live *other = agent->lives; other; other = other->next)

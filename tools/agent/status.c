@@ -7,7 +7,6 @@
 
 #include "tools/agent/agent.h"
 #include "tools/agent/history.h"
-#include "tools/agent/peers/peers.h"
 #include "tools/agent/watermark.h"
 
 void status_answer(struct agent *agent, struct client *client)
@@ -40,7 +39,7 @@ void status_answer(struct agent *agent, struct client *client)
 		json_object_array_add(sessions, row);
 	}
 	json_object_object_add(json, "sessions", sessions);
-	peers_status(json);
+	session_beyond->status(json);
 	text = json_object_to_json_string_ext(json, JSON_C_TO_STRING_PLAIN);
 	client_send(client, TPCK_MSG_ANSWER, text, strlen(text) + 1);
 	json_object_put(json);

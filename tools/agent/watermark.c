@@ -10,7 +10,6 @@
 #include <string.h>
 
 #include "runtime/base/log.h"
-#include "tools/agent/peers/peers.h"
 
 /* Other nodes' copies of a rank that is not in this node's memory any more. */
 struct put_off {
@@ -27,7 +26,7 @@ _Static_assert(TPCK_TIERS_MAX <= 64, "a bit for each tier");
 /* Parts of several nodes are written to the tier that all see; what is copied further is copied from the first. */
 static bool is_wanted(const struct launch *launch, size_t tier)
 {
-	const struct tpck_tier *shared = launch->apart ? peers_shared_tier() : home.tier;
+	const struct tpck_tier *shared = launch->apart ? home_shared_tier() : home.tier;
 
 	return shared == home.tier || home.tiers.tier[tier] == shared;
 }
@@ -56,7 +55,7 @@ void watermark_note(struct agent *agent, size_t tier, const struct tpck_point *p
 			place = &drop->next;
 			continue;
 		}
-		peers_ended(drop->identity, drop->generation);
+		session_beyond->ended(drop->identity, drop->generation);
 		*place = drop->next;
 		free(drop->identity);
 		free(drop);
@@ -65,7 +64,7 @@ void watermark_note(struct agent *agent, size_t tier, const struct tpck_point *p
 
 void watermark_durable(struct agent *agent, struct launch *launch, uint64_t step)
 {
-	const struct tpck_tier *into = launch->apart ? peers_shared_tier() : home.tier;
+	const struct tpck_tier *into = launch->apart ? home_shared_tier() : home.tier;
 
 	for (size_t i = 0; i < home.tiers.count; i++)
 		if (home.tiers.tier[i] == into)
@@ -139,7 +138,7 @@ void watermark_let_go(const struct live *live)
 	uint64_t step;
 
 	if (watermark_passed(live->launch) || !launch_newest(live->launch, &step)) {
-		peers_ended(live->session->identity, live->session->name.generation);
+		session_beyond->ended(live->session->identity, live->session->name.generation);
 		return;
 	}
 	say_put_off(live->launch, step);

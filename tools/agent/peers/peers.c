@@ -28,14 +28,6 @@ enum { SAY_US = 200000, LOCAL_MOST = 64 };
 /* ---- start and end ------------------------------------------------------------------------ */
 
 /* The tier that all nodes see. */
-struct tpck_tier *peers_shared_tier(void)
-{
-	for (size_t i = 0; i < home.tiers.count; i++)
-		if (strncmp(home.tiers.name[i], "site", 4) == 0)
-			return home.tiers.tier[i];
-	return home.tier;
-}
-
 /* Whether an entry of TRANSPCKPT_NODES is this node's. */
 static bool is_own(const char *name, const char *addresses)
 {
@@ -86,7 +78,7 @@ static int find_secret(struct tpck_error *err)
 
 	if (home.settings.secret[0])
 		return tpck_secret_load(home.settings.secret, -1, peers.secret[TPCK_SECRET_JOB], err);
-	rc = tpck_durable_tier_check(peers_shared_tier(), err);
+	rc = tpck_durable_tier_check(home_shared_tier(), err);
 	if (!rc)
 		rc = tpck_path_join(path, sizeof path, peers.folder, "secret");
 	return rc ? rc : tpck_secret_load(path, 1, peers.secret[TPCK_SECRET_JOB], err);
@@ -103,7 +95,7 @@ static void name_self(void)
 	/* Numbers of processes are the same in several containers of a host's name. */
 	snprintf(peers.node, sizeof peers.node, "%.90s.%d.%04x", peers.host, (int)getpid(),
 		 (unsigned)(tpck_clock_realtime_ns() >> 10 & 0xffff));
-	snprintf(peers.folder, sizeof peers.folder, "%.1000s/agents", peers_shared_tier()->root);
+	snprintf(peers.folder, sizeof peers.folder, "%.1000s/agents", home_shared_tier()->root);
 }
 
 bool peers_launched(bool foreground)

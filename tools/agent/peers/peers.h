@@ -45,8 +45,6 @@ void peers_meet(void);
 void peers_master(const char *host);
 /* The process waits until those of its launch's other nodes are known. */
 void peers_meet_for(struct client *client, const struct tpck_meet *meet);
-/* The tier that all nodes see, if there is one. */
-struct tpck_tier *peers_shared_tier(void);
 /* All ranks of a launch have a new committed image. Of one with ranks on other nodes, too, peers_copy() is told. */
 void peers_committed(struct launch *launch);
 /* Sends what the ranks that are here have of this step, which they hold or have committed, and which a round of all nodes of

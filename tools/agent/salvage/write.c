@@ -43,7 +43,7 @@ static struct salvage_job *job_new(struct agent *agent, const struct tpck_point 
 	}
 	job->flush.running = flush_running(agent);
 	job->flush.step = point->step;
-	job->flush.publication.tier = peers_shared_tier();
+	job->flush.publication.tier = home_shared_tier();
 	job->flush.publication.world = world;
 	job->flush.publication.write_ns = &job->flush.write_ns;
 	job->flush.began_ns = tpck_clock_monotonic_ns();
