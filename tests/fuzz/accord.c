@@ -8,10 +8,10 @@
 
 #include "tests/fuzz/fuzz.h"
 
+#include "agent/accord/private.h"
+#include "agent/salvage/private.h"
 #include "runtime/base/log.h"
 #include "tests/sim-scale/around.h"
-#include "tools/agent/accord/private.h"
-#include "tools/agent/salvage/private.h"
 
 enum { WORLD = 2 * EACH, NODES = 3, MOST = 64 };
 

@@ -14,17 +14,17 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "agent/accord/accord.h"
+#include "agent/hello/hello.h"
+#include "agent/peers/held.h"
+#include "agent/peers/private.h"
+#include "agent/salvage/salvage.h"
 #include "runtime/base/digest.h"
 #include "runtime/base/log.h"
 #include "runtime/peer/sealed.h"
 #include "runtime/store/file.h"
 #include "runtime/store/manifest_text.h"
-#include "tools/agent/accord/accord.h"
-#include "tools/agent/hello/hello.h"
 #include "tools/agent/leaving.h"
-#include "tools/agent/peers/held.h"
-#include "tools/agent/peers/private.h"
-#include "tools/agent/salvage/salvage.h"
 
 enum { LINKS = 3, MESSAGES = 48, PLACED = 1 << 20 };
 

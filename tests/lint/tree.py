@@ -48,11 +48,12 @@ MAY_INCLUDE = {
     "agent/home": {"runtime/base", "runtime/wire", "runtime/store"},
     "agent/programs": {"runtime/base", "runtime/store", "agent/home"},
     "agent/files": {"runtime/base", "runtime/wire", "runtime/view", "runtime/store", "runtime/peer", "agent/loop", "agent/home"},
-    "tools/agent/peers": AGENT_BELOW | {"tools/agent"},
-    "tools/agent/hello": AGENT_BELOW | {"tools/agent", "tools/agent/peers"},
-    "tools/agent/accord": AGENT_BELOW | {"tools/agent", "tools/agent/peers", "tools/agent/hello"},
-    "tools/agent/salvage": AGENT_BELOW | {"tools/agent", "tools/agent/peers", "tools/agent/accord"},
-    "tools/agent": AGENT_BELOW | {"tools/agent/" + r for r in ("peers", "hello", "accord", "salvage")},
+    "agent/session": AGENT_BELOW,
+    "agent/peers": AGENT_BELOW | {"agent/session"},
+    "agent/hello": AGENT_BELOW | {"agent/session", "agent/peers"},
+    "agent/accord": AGENT_BELOW | {"agent/session", "agent/peers", "agent/hello"},
+    "agent/salvage": AGENT_BELOW | {"agent/session", "agent/peers", "agent/accord"},
+    "tools/agent": AGENT_BELOW | {"agent/session", "agent/peers", "agent/hello", "agent/accord", "agent/salvage"},
     "tools/cli": {"runtime/" + r for r in AGENT_SIDE | {"infer"}},
     "tools/spank": {"runtime/base", "runtime/wire", "runtime/reach"},
     "tools/standin": {"runtime/base", "runtime/wire"},
@@ -112,9 +113,7 @@ def code(name):
 
 def room_of(name):
     parts = name.split("/")
-    # The agent's folders are rooms.
-    depth = 3 if parts[:2] == ["tools", "agent"] and len(parts) > 3 else 2 if parts[0] in ("runtime", "agent", "tools") and len(parts) > 1 else 1
-    return "/".join(parts[:depth])
+    return "/".join(parts[:2]) if parts[0] in ("runtime", "agent", "tools") and len(parts) > 1 else parts[0]
 
 
 def line_at(body, offset):
@@ -152,7 +151,7 @@ def rule_table_keeps_the_sides_apart():
             if room.startswith("runtime/") and other.startswith("runtime/") and here not in BOTH:
                 if (here in SHIM_SIDE) != (there in SHIM_SIDE) and there not in BOTH:
                     yield f"{room} on one side may know {other} on the other"
-            above = other.split("/")[0] in ("hooks", "tools", "tests") and not (room.startswith("tools/agent") and other.startswith("tools/agent"))
+            above = other.split("/")[0] in ("hooks", "tools", "tests")
             if above or (other.startswith("agent/") and not room.startswith(("agent/", "tools/agent"))):
                 yield f"{room} may know {other}"
 
@@ -216,17 +215,17 @@ MADE_THROUGH_LINKS = {
 # All that these reach is below a descriptor that the door gave.
 BEHIND_THE_DOOR = {"runtime/view/view.c": r"AT_FDCWD|\bopen\s*\(|\bmkdir\s*\(", "runtime/store/durable_tier.c": r"\b(open|mkdir|stat|unlink|rename|opendir)\s*\(",
                    "runtime/store/history.c": r"\b(open|mkdir|stat|lstat|unlink|rename|tpck_file_write)\s*\(", "runtime/engine/attach.c": r"AT_FDCWD, engine->keep",
-                   "tools/agent/stash.c": r"\b(open|mkdir|stat|unlink|rename|statvfs|tpck_folder_sync)\s*\("}
+                   "agent/session/stash.c": r"\b(open|mkdir|stat|unlink|rename|statvfs|tpck_folder_sync)\s*\("}
 # Versions and lists of files that are kept in the store, and stashes.
 BEHIND_THE_DOOR |= {f"runtime/{name}.c": r"AT_FDCWD, (kept|making|version|name|leaving|tpck_follow_keep|made\.store)\b"
                     for name in ("follow/record", "follow/lists", "follow/leftovers", "follow/learnt", "follow/reconcile", "follow/overlay", "replay/stash")}
 # The user's key, and programs that were noted with another one.
 BEHIND_THE_DOOR |= {"runtime/base/key.c": r"AT_FDCWD(?!, path, TPCK_DOOR_READ)|\b(open|mkdir|rename|link)\s*\(", "runtime/engine/adopt.c": r"AT_FDCWD|\b(open|opendir|stat|access)\s*\("}
 # What agents leave for each other in the store.
-BEHIND_THE_DOOR |= {"tools/agent/peers/alone.c": r"\b(open|access|unlink|rename|tpck_file_\w+|tpck_folder_\w+)\s*\(",
-                    "tools/agent/peers/shared.c": r"\b(open|access|unlink|rename|opendir|stat|tpck_file_(read|write)|tpck_folder_\w+)\s*\(",
-                    "tools/agent/peers/takeover.c": r"\b(opendir|access|unlink|rename)\s*\((peers\.folder|path|mark|missed)\b",
-                    "tools/agent/peers/owed.c": r"\b(access|unlink|tpck_file_\w+)\s*\((path|mark)\b",
+BEHIND_THE_DOOR |= {"agent/peers/alone.c": r"\b(open|access|unlink|rename|tpck_file_\w+|tpck_folder_\w+)\s*\(",
+                    "agent/peers/shared.c": r"\b(open|access|unlink|rename|opendir|stat|tpck_file_(read|write)|tpck_folder_\w+)\s*\(",
+                    "agent/peers/takeover.c": r"\b(opendir|access|unlink|rename)\s*\((peers\.folder|path|mark|missed)\b",
+                    "agent/peers/owed.c": r"\b(access|unlink|tpck_file_\w+)\s*\((path|mark)\b",
                     "runtime/peer/rendezvous.c": r"\b(open|opendir|access|unlink|rename|stat|utimensat|tpck_file_(read|write))\s*\("}
 BEHIND_THE_DOOR_ALLOWED = re.compile(r"tpck_door_open\(AT_FDCWD|tpck_sys_openat\(AT_FDCWD, path, O_RDONLY \| O_CLOEXEC, 0\)|"
                                      r"tpck_sys_unlinkat\(AT_FDCWD, (bytes|synced)|\{AT_FDCWD, 0\}|tpck_sys_fstatat\(AT_FDCWD, .{1,4}, &root, 0")

@@ -8,10 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "agent/hello/hello.h"
 #include "agent/programs/programs.h"
-#include "tools/agent/flush_private.h"
-#include "tools/agent/hello/hello.h"
-#include "tools/agent/welcome.h"
+#include "agent/session/flush_private.h"
+#include "agent/session/welcome.h"
 
 struct around model;
 

@@ -10,12 +10,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "agent/accord/accord.h"
+#include "agent/peers/peers.h"
+#include "agent/programs/identity.h"
+#include "agent/salvage/salvage.h"
 #include "runtime/peer/accord.h"
 #include "tests/sim-scale/agents.h"
-#include "tools/agent/accord/accord.h"
-#include "agent/programs/identity.h"
-#include "tools/agent/peers/peers.h"
-#include "tools/agent/salvage/salvage.h"
 
 enum { STEP = 300, GENERATION = 5, KEY = 77 };
 enum { KINDS = TPCK_ACCORD_SAVED + 1 };

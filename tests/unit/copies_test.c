@@ -4,10 +4,10 @@
 
 #include <sys/stat.h>
 
+#include "agent/peers/private.h"
+#include "agent/programs/identity.h"
 #include "tests/unit/rank_images.h"
 #include "tests/unit/shm_room.h"
-#include "agent/programs/identity.h"
-#include "tools/agent/peers/private.h"
 
 /* Stand-ins for the rest of the agent: nobody else is there. */
 struct peers peers = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};

@@ -8,14 +8,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "agent/files/owed.h"
 #include "agent/home/room.h"
 #include "agent/loop/trouble.h"
+#include "agent/peers/held.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/digest.h"
 #include "runtime/store/file.h"
 #include "tests/unit/store_tap.h"
-#include "agent/files/owed.h"
-#include "tools/agent/peers/held.h"
 
 enum { TABLE = 7, SMALL = 100 };
 

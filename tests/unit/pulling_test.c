@@ -3,10 +3,10 @@
 /* What a start pulls from peers that get lost, damage what they give and are slow, by chance: it is whole in the end, or nothing is, and no more comes than has to. */
 #include "config.h"
 
+#include "agent/peers/private.h"
+#include "agent/programs/identity.h"
 #include "tests/unit/rank_images.h"
 #include "tests/unit/shm_room.h"
-#include "agent/programs/identity.h"
-#include "tools/agent/peers/private.h"
 
 enum { PEERS = 5, ROUNDS = 40, STEP = 30 };
 

@@ -4,12 +4,12 @@
 
 #include <stdio.h>
 
+#include "agent/peers/peers.h"
+#include "agent/salvage/salvage.h"
+#include "agent/session/watermark.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/log.h"
 #include "tools/agent/leaving.h"
-#include "tools/agent/peers/peers.h"
-#include "tools/agent/salvage/salvage.h"
-#include "tools/agent/watermark.h"
 
 /* What is owed to a process that ends: with status 0 what is being written, else the newest. */
 static void answer_endings(struct agent *agent)

@@ -12,10 +12,10 @@
 #include <unistd.h>
 
 #include "agent/files/files.h"
+#include "agent/peers/peers.h"
+#include "agent/salvage/salvage.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/log.h"
-#include "tools/agent/peers/peers.h"
-#include "tools/agent/salvage/salvage.h"
 
 /* An agent that nobody has spoken to, or whose last program ended well, waits this long. */
 #define FIRST_WAIT_NS 30000000000ull

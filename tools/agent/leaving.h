@@ -3,8 +3,8 @@
 #ifndef TPCK_TOOLS_AGENT_LEAVING_H
 #define TPCK_TOOLS_AGENT_LEAVING_H
 
-#include "tools/agent/agent.h"
-#include "tools/agent/peers/peers.h"
+#include "agent/peers/peers.h"
+#include "agent/session/agent.h"
 
 extern const struct loop_part leaving_loop, endings_loop;
 

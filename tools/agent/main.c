@@ -19,22 +19,22 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "agent/accord/accord.h"
 #include "agent/files/files.h"
+#include "agent/hello/hello.h"
 #include "agent/loop/trouble.h"
+#include "agent/peers/peers.h"
+#include "agent/salvage/salvage.h"
+#include "agent/session/agent.h"
+#include "agent/session/history.h"
+#include "agent/session/stash.h"
+#include "agent/session/watermark.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/door.h"
 #include "runtime/base/log.h"
 #include "runtime/base/tier_settings.h"
 #include "runtime/store/file.h"
-#include "tools/agent/accord/accord.h"
-#include "tools/agent/agent.h"
-#include "tools/agent/hello/hello.h"
-#include "tools/agent/history.h"
 #include "tools/agent/leaving.h"
-#include "tools/agent/peers/peers.h"
-#include "tools/agent/salvage/salvage.h"
-#include "tools/agent/stash.h"
-#include "tools/agent/watermark.h"
 
 extern char **environ;
 
