@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "agent/accord/private.h"
+#include "agent/session/stall.h"
 #include "runtime/base/clock.h"
 
 void accord_stalled(struct agent *agent, struct launch *launch, uint64_t age_ns, const char *rows, size_t size)

@@ -9,6 +9,7 @@
 
 #include "agent/accord/private.h"
 #include "agent/programs/identity.h"
+#include "agent/session/clerk.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/log.h"
 

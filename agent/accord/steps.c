@@ -9,6 +9,7 @@
 
 #include "agent/accord/private.h"
 #include "agent/programs/identity.h"
+#include "agent/session/flush.h"
 #include "agent/session/flush_private.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/log.h"
@@ -577,7 +578,7 @@ void accord_steps_obey(struct agent *agent, struct launch *launch, const struct 
 		flush_stored(agent, launch, message->step);
 		break;
 	case TPCK_ACCORD_UNSTORED:
-		flush_failed(agent, message->step, size ? more : "");
+		flush_failed(message->step, size ? more : "");
 		break;
 	case TPCK_ACCORD_RELEASE:
 		live_release_all(agent, launch);

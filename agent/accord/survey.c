@@ -7,6 +7,7 @@
 
 #include "agent/accord/private.h"
 #include "agent/programs/programs.h"
+#include "agent/session/clerk.h"
 
 struct survey {
 	struct job job; /* first */

@@ -10,6 +10,7 @@
 #include "agent/hello/private.h"
 #include "agent/peers/peers.h"
 #include "agent/programs/identity.h"
+#include "agent/session/clerk.h"
 #include "agent/session/welcome.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/log.h"

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "agent/hello/private.h"
+#include "agent/session/clerk.h"
 
 uint32_t hello_waiting(const struct agent *agent, const struct launch *launch, uint64_t *until_ns)
 {

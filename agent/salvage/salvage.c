@@ -13,6 +13,7 @@
 #include "agent/accord/accord.h"
 #include "agent/peers/peers.h"
 #include "agent/salvage/private.h"
+#include "agent/session/flush.h"
 #include "agent/session/flush_private.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/log.h"
@@ -192,7 +193,7 @@ void salvage_say_kept(struct agent *agent)
 	for (const struct salvage *s = list; s; s = s->next)
 		if (s->left && !s->done && !salvage_launch(agent, s->generation))
 			tpck_log_warn("what lost nodes had of generation %" PRIu64 " is not durable, and its copies here stay in memory: %s",
-				      s->generation, agent->flush_said);
+				      s->generation, flush_complaint());
 }
 
 /* ---- saying ------------------------------------------------------------------------------- */
@@ -237,7 +238,7 @@ static void end(struct agent *agent, struct salvage *s, enum tpck_left_end how)
 	forget(s);
 	saved(agent, s->generation, s->point.step, how);
 	if (how == TPCK_LEFT_FAILED)
-		s->next_ns = agent->flush_retry_ns;
+		s->next_ns = flush_retry_ns();
 }
 
 /* ---- what is here of a launch ------------------------------------------------------------- */
@@ -410,7 +411,7 @@ static void fail(struct agent *agent, struct salvage *s)
 		s->next_ns = 0;
 		return;
 	}
-	flush_failed(agent, s->point.step, s->why);
+	flush_failed(s->point.step, s->why);
 	end(agent, s, s->hopeless ? TPCK_LEFT_NOTHING : TPCK_LEFT_FAILED);
 }
 
@@ -571,7 +572,7 @@ static void said(struct agent *agent, const char *node, const char *host, const 
 		break;
 	case TPCK_ACCORD_SAVED:
 		if (s && s->phase == SALVAGE_IDLE && message->value == TPCK_LEFT_FAILED && size)
-			flush_failed(agent, message->step, more);
+			flush_failed(message->step, more);
 		if (!s || s->phase == SALVAGE_IDLE)
 			saved(agent, message->generation, message->step, (enum tpck_left_end)message->value);
 		break;

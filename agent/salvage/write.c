@@ -13,6 +13,8 @@
 #include "agent/peers/peers.h"
 #include "agent/programs/programs.h"
 #include "agent/salvage/private.h"
+#include "agent/session/copies.h"
+#include "agent/session/flush.h"
 #include "agent/session/flush_private.h"
 #include "agent/session/history.h"
 #include "runtime/base/clock.h"
@@ -222,15 +224,15 @@ static void write_run(struct job *base)
 		peers_shares_close(&job->shares, rc == -EBADMSG);
 }
 
-static void durable(struct agent *agent, const struct salvage_job *job)
+static void durable(const struct salvage_job *job)
 {
 	const struct tpck_manifest *manifest = job->flush.published;
 
 	tpck_log_info("step %" PRIu64 " of generation %" PRIu64 ", whose node is lost, is durable: %.1f MiB, %.1f of it new", job->point.step,
 		      job->point.generation, (double)tpck_manifest_bytes(manifest) / (1 << 20), (double)manifest->stored_bytes / (1 << 20));
 	history_salvaged(job->of, manifest, job->flush.took_ns);
-	flush_works(agent, job->point.step);
-	copies_joined(agent);
+	flush_works(job->point.step);
+	copies_joined();
 }
 
 static void write_done(struct agent *agent, struct job *base)
@@ -242,7 +244,7 @@ static void write_done(struct agent *agent, struct job *base)
 	if (rc == -EBADMSG)
 		tpck_log_warn("the copy of step %" PRIu64 " of rank %u is given up: %s", job->point.step, job->rank, job->flush.error.text);
 	if (!rc && job->message.value2)
-		durable(agent, job);
+		durable(job);
 	salvage_wrote(agent, job->node, &job->message, rc == -EEXIST ? 0 : rc, job->flush.error.text);
 	job_free(job);
 }
@@ -333,7 +335,7 @@ static void join_done(struct agent *agent, struct job *base)
 
 	loop.jobs--;
 	if (!rc)
-		durable(agent, job);
+		durable(job);
 	salvage_joined(agent, job->number, rc == -EEXIST ? 0 : rc, job->flush.error.text);
 	job_free(job);
 }

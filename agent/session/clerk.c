@@ -9,6 +9,7 @@
 
 #include "agent/loop/trouble.h"
 #include "agent/session/agent.h"
+#include "agent/session/clerk.h"
 #include "agent/session/stash.h"
 #include "runtime/base/log.h"
 #include "runtime/base/tier_settings.h"

@@ -14,7 +14,9 @@
 
 #include "agent/files/files.h"
 #include "agent/session/agent.h"
+#include "agent/session/clerk.h"
 #include "agent/session/history.h"
+#include "agent/session/prepare.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/log.h"
 

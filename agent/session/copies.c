@@ -12,6 +12,8 @@
 #include "agent/loop/trouble.h"
 #include "agent/programs/programs.h"
 #include "agent/session/agent.h"
+#include "agent/session/copies.h"
+#include "agent/session/flush.h"
 #include "agent/session/history.h"
 #include "agent/session/watermark.h"
 #include "runtime/base/clock.h"
@@ -22,6 +24,24 @@
 #include "runtime/store/retention.h"
 
 #define LOCK_WAIT_SEC 30.0
+
+/* A tier behind the first one, which gets copies of what that has. */
+static struct slower {
+	struct worker worker;
+	bool busy;
+	bool behind;                 /* the first tier may have something newer */
+	bool joined;                 /* and so may the one that all nodes see, which is another */
+	uint64_t begun_ns, retry_ns;
+	double backoff_sec;
+	char said[sizeof ((struct tpck_error *)0)->text];
+	bool slow_said;              /* it has been said that what is on its way takes long */
+} slower_tiers[TPCK_TIERS_MAX]; /* by tier; the first is not used */
+
+/* What the interval of a tier comes from. */
+static struct tpck_interval_history *interval_of(const struct slower *slower)
+{
+	return history_interval((size_t)(slower - slower_tiers));
+}
 
 struct copy_job {
 	struct job job; /* first */
@@ -237,7 +257,7 @@ static void copy_run(struct job *base)
 static void copy_done(struct agent *agent, struct job *base)
 {
 	struct copy_job *job = (struct copy_job *)base;
-	struct slower *slower = &agent->slower[job->tier];
+	struct slower *slower = &slower_tiers[job->tier];
 	const char *root = home.tiers.tier[job->tier]->root;
 
 	loop.jobs--;
@@ -272,7 +292,7 @@ static void copy_done(struct agent *agent, struct job *base)
 		free(handled);
 	}
 	if (job->copied) {
-		slower->history.cost_sec = (double)job->took_ns / 1e9;
+		interval_of(slower)->cost_sec = (double)job->took_ns / 1e9;
 		history_copied(job->tier, &job->point, job->bytes, job->took_ns);
 		tpck_log_info("step %" PRIu64 " is in tier '%s' (%s): %.1f MiB copied and read back in %.2f s", job->point.step,
 			      home.tiers.name[job->tier], root, (double)job->bytes / (1 << 20), (double)job->took_ns / 1e9);
@@ -284,36 +304,38 @@ static int begin(struct agent *agent, struct tpck_error *err)
 {
 	int rc = 0;
 
+	(void)agent;
 	(void)err;
 	for (size_t i = 1; i < home.tiers.count && !rc; i++) {
-		agent->slower[i].behind = true;
-		rc = worker_start(&agent->slower[i].worker);
+		slower_tiers[i].behind = true;
+		rc = worker_start(&slower_tiers[i].worker);
 	}
 	return rc;
 }
 
 static void stop(struct agent *agent)
 {
+	(void)agent;
 	atomic_store(&ending, true);
 	for (size_t i = 1; i < home.tiers.count; i++)
-		worker_stop(&agent->slower[i].worker);
+		worker_stop(&slower_tiers[i].worker);
 }
 
-void copies_wanted(struct agent *agent)
+void copies_wanted(void)
 {
 	for (size_t i = 1; i < home.tiers.count; i++)
-		agent->slower[i].behind = true;
+		slower_tiers[i].behind = true;
 }
 
-void copies_joined(struct agent *agent)
+void copies_joined(void)
 {
 	size_t shared = home_number(home_shared_tier());
 
 	if (!shared)
 		return;
 	for (size_t i = shared + 1; i < home.tiers.count; i++) {
-		agent->slower[i].behind = true;
-		agent->slower[i].joined = true;
+		slower_tiers[i].behind = true;
+		slower_tiers[i].joined = true;
 	}
 }
 
@@ -331,7 +353,7 @@ static uint64_t due_in(const struct agent *agent, const struct slower *slower, u
 		running = running || live->life == LIFE_RUNNING || live->life == LIFE_SETTLING;
 	/* The first one has none before it; and what a dead program left waits for nothing. */
 	if (slower->begun_ns && running && !agent->stopping && interval->unit != TPCK_INTERVAL_ITERATIONS) {
-		wait = interval->unit == TPCK_INTERVAL_SECONDS ? interval->count : tpck_interval_auto(&slower->history);
+		wait = interval->unit == TPCK_INTERVAL_SECONDS ? interval->count : tpck_interval_auto(interval_of(slower));
 		if (slower->begun_ns + (uint64_t)(wait * 1e9) > at)
 			at = slower->begun_ns + (uint64_t)(wait * 1e9);
 	}
@@ -345,14 +367,14 @@ static uint64_t slow_at(const struct slower *slower)
 
 	if (!slower->busy || slower->slow_said || limit <= 0)
 		return UINT64_MAX;
-	if (10 * slower->history.cost_sec > limit)
-		limit = 10 * slower->history.cost_sec;
+	if (10 * interval_of(slower)->cost_sec > limit)
+		limit = 10 * interval_of(slower)->cost_sec;
 	return slower->begun_ns + (uint64_t)(limit * 1e9);
 }
 
-static void say_slow(struct agent *agent, size_t tier, uint64_t now)
+static void say_slow(size_t tier, uint64_t now)
 {
-	struct slower *slower = &agent->slower[tier];
+	struct slower *slower = &slower_tiers[tier];
 	uint64_t step = atomic_load(&under_way[tier]);
 	char what[40] = "", why[200];
 
@@ -369,10 +391,10 @@ static uint64_t deadline(const struct agent *agent)
 	uint64_t now = tpck_clock_monotonic_ns(), soonest = UINT64_MAX;
 
 	for (size_t i = 1; i < home.tiers.count; i++) {
-		uint64_t due = due_in(agent, &agent->slower[i], now);
+		uint64_t due = due_in(agent, &slower_tiers[i], now);
 
-		if (slow_at(&agent->slower[i]) < soonest)
-			soonest = slow_at(&agent->slower[i]);
+		if (slow_at(&slower_tiers[i]) < soonest)
+			soonest = slow_at(&slower_tiers[i]);
 
 		if (due != UINT64_MAX && now + due < soonest)
 			soonest = now + due;
@@ -385,11 +407,11 @@ static void consider(struct agent *agent)
 	uint64_t now = tpck_clock_monotonic_ns();
 
 	for (size_t i = 1; i < home.tiers.count; i++) {
-		struct slower *slower = &agent->slower[i];
+		struct slower *slower = &slower_tiers[i];
 		struct copy_job *job = due_in(agent, slower, now) == 0 ? calloc(1, sizeof *job) : NULL;
 
 		if (now >= slow_at(slower))
-			say_slow(agent, i, now);
+			say_slow(i, now);
 		if (!job)
 			continue;
 		job->job.run = copy_run;

@@ -11,8 +11,11 @@
 
 #include "agent/loop/trouble.h"
 #include "agent/programs/programs.h"
+#include "agent/session/copies.h"
+#include "agent/session/flush.h"
 #include "agent/session/flush_private.h"
 #include "agent/session/history.h"
+#include "agent/session/prepare.h"
 #include "agent/session/stash.h"
 #include "agent/session/watermark.h"
 #include "runtime/base/clock.h"
@@ -23,6 +26,22 @@
 #include "runtime/store/verify.h"
 
 static struct worker flusher;
+/* How the store takes what is written. */
+static struct {
+	uint64_t retry_ns; /* nothing is flushed before */
+	double backoff_sec;
+	char said[sizeof ((struct tpck_error *)0)->text]; /* last complaint, not to be repeated */
+} store;
+
+const char *flush_complaint(void)
+{
+	return store.said;
+}
+
+uint64_t flush_retry_ns(void)
+{
+	return store.retry_ns;
+}
 
 void flush_give(struct job *job)
 {
@@ -207,15 +226,15 @@ static void clear_remains(void)
 
 /* ---- the event loop's part ---------------------------------------------------------------- */
 
-void flush_failed(struct agent *agent, uint64_t step, const char *why)
+void flush_failed(uint64_t step, const char *why)
 {
-	if (strcmp(agent->flush_said, why) != 0) {
-		snprintf(agent->flush_said, sizeof agent->flush_said, "%s", why);
+	if (strcmp(store.said, why) != 0) {
+		snprintf(store.said, sizeof store.said, "%s", why);
 		tpck_log_warn("step %" PRIu64 " is not durable yet: %s", step, why);
 		history_store(0, why);
 	}
-	agent->flush_backoff_sec = trouble_backoff(agent->flush_backoff_sec);
-	agent->flush_retry_ns = tpck_clock_monotonic_ns() + (uint64_t)(agent->flush_backoff_sec * 1e9);
+	store.backoff_sec = trouble_backoff(store.backoff_sec);
+	store.retry_ns = tpck_clock_monotonic_ns() + (uint64_t)(store.backoff_sec * 1e9);
 }
 
 void flush_stored(struct agent *agent, struct launch *launch, uint64_t step)
@@ -232,19 +251,19 @@ void flush_stored(struct agent *agent, struct launch *launch, uint64_t step)
 			live->newest = -1;
 		atomic_store(&live->session->control->durable_step, step);
 	}
-	flush_works(agent, step);
+	flush_works(step);
 }
 
-void flush_works(struct agent *agent, uint64_t step)
+void flush_works(uint64_t step)
 {
-	if (agent->flush_said[0]) {
+	if (store.said[0]) {
 		tpck_log_warn("step %" PRIu64 " is durable; the store works again", step);
 		history_store(0, NULL);
 	}
-	agent->flush_said[0] = '\0';
-	agent->flush_backoff_sec = 0;
-	agent->flush_retry_ns = 0;
-	copies_wanted(agent);
+	store.said[0] = '\0';
+	store.backoff_sec = 0;
+	store.retry_ns = 0;
+	copies_wanted();
 }
 
 /* An image whose bytes are not what they were said to be is good for nothing, and so are the others of its step. */
@@ -308,7 +327,7 @@ static void flush_done(struct agent *agent, struct job *job)
 		history_durable(launch_first(launch), flush->published, flush->write_ns, flush->took_ns - flush->write_ns);
 		tpck_manifest_free(launch->base);
 		launch->base = flush->published;
-		agent->history.cost_sec = (double)flush->took_ns / 1e9;
+		history_interval(0)->cost_sec = (double)flush->took_ns / 1e9;
 		flush_stored(agent, launch, flush->step);
 	} else if (flush->rc == -EEXIST) {
 		flush_stored(agent, launch, flush->step);
@@ -318,7 +337,7 @@ static void flush_done(struct agent *agent, struct job *job)
 	} else if (flush->rc == -EBADMSG) {
 		discard(flush);
 	} else {
-		flush_failed(agent, flush->step, flush->error.text);
+		flush_failed(flush->step, flush->error.text);
 	}
 	flush_end(flush);
 	/* What is durable now may give way to who was told that there is no room. */
@@ -455,7 +474,7 @@ static uint64_t due_in(const struct agent *agent, const struct launch *launch, u
 
 		return (double)(step - last) >= interval->count ? 0 : UINT64_MAX;
 	}
-	wait = interval->unit == TPCK_INTERVAL_SECONDS ? interval->count : tpck_interval_auto(&agent->history);
+	wait = interval->unit == TPCK_INTERVAL_SECONDS ? interval->count : tpck_interval_auto(history_interval(0));
 	if (since + (uint64_t)(wait * 1e9) <= now)
 		return 0;
 	return since + (uint64_t)(wait * 1e9) - now;
@@ -471,14 +490,14 @@ static uint64_t deadline(const struct agent *agent)
 		if (due != UINT64_MAX && now + due < soonest)
 			soonest = now + due;
 	}
-	return soonest != UINT64_MAX && soonest < agent->flush_retry_ns ? agent->flush_retry_ns : soonest;
+	return soonest != UINT64_MAX && soonest < store.retry_ns ? store.retry_ns : soonest;
 }
 
 static void consider(struct agent *agent)
 {
 	uint64_t now = tpck_clock_monotonic_ns(), step;
 
-	if (now < agent->flush_retry_ns)
+	if (now < store.retry_ns)
 		return;
 	/* The dead first: nobody else has what they leave. */
 	for (int dead = 1; dead >= 0; dead--)

@@ -9,6 +9,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "agent/session/copies.h"
+#include "agent/session/flush.h"
 #include "agent/session/flush_private.h"
 #include "agent/session/history.h"
 #include "agent/session/stash.h"
@@ -124,8 +126,8 @@ static void join_done(struct agent *agent, struct job *job)
 			      (double)tpck_manifest_bytes(flush->published) / (1 << 20),
 			      (double)flush->published->stored_bytes / (1 << 20));
 		history_durable(launch_first(launch), flush->published, flush->took_ns, 0);
-		agent->history.cost_sec = (double)flush->took_ns / 1e9;
-		copies_joined(agent);
+		history_interval(0)->cost_sec = (double)flush->took_ns / 1e9;
+		copies_joined();
 	} else if (flush->rc == -EAGAIN) {
 		snprintf(why, sizeof why, "%.300s: is TRANSPCKPT_DIR one folder that all nodes see?", flush->error.text);
 	} else if (flush->rc == -ECANCELED) {

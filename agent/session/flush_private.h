@@ -4,6 +4,7 @@
 #define TPCK_AGENT_SESSION_FLUSH_PRIVATE_H
 
 #include "agent/session/agent.h"
+#include "agent/session/flush.h"
 #include "runtime/store/publish.h"
 
 /* How long a publication waits for another process that removes or publishes in the same job. */
@@ -37,11 +38,11 @@ bool flush_permitted(void *context, const struct tpck_point *point);
 /* Removes what is too old; the tier's lock is held. The flusher's thread. */
 void flush_retain_all(struct flush_job *flush);
 /* Says why, once, and waits longer from time to time. */
-void flush_failed(struct agent *agent, uint64_t step, const char *why);
+void flush_failed(uint64_t step, const char *why);
 /* The step is durable. */
 void flush_stored(struct agent *agent, struct launch *launch, uint64_t step);
 /* So the store works. */
-void flush_works(struct agent *agent, uint64_t step);
+void flush_works(uint64_t step);
 /* Generations that have sessions here, 0 at the end; malloc'd, or NULL. */
 uint64_t *flush_running(const struct agent *agent);
 /* What its unchanged chunks may refer to: the newest checkpoint of its program, proven good. The flusher's thread. */

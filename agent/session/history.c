@@ -56,6 +56,7 @@ struct count_job {
 static bool counting, count_again = true;
 
 static struct keeper keepers[TPCK_TIERS_MAX];
+static struct tpck_interval_history intervals[TPCK_TIERS_MAX];
 static char whose[96]; /* of every event: this agent's */
 static char host[65];
 static uint64_t serial;
@@ -190,10 +191,11 @@ static void count_done(struct agent *agent, struct job *base)
 {
 	struct count_job *job = (struct count_job *)base;
 
+	(void)agent;
 	loop.jobs--;
 	counting = false;
 	for (size_t i = 0; !job->rc && i < home.tiers.count; i++) {
-		struct tpck_interval_history *known = i ? &agent->slower[i].history : &agent->history;
+		struct tpck_interval_history *known = &intervals[i];
 
 		known->failures = job->rate[i].failures;
 		known->observed_sec = job->rate[i].observed_sec;
@@ -280,6 +282,11 @@ static void stop(struct agent *agent)
 
 const struct loop_part history_loop = {.begin = begin, .consider = consider, .deadline = deadline, .stop = stop};
 
+struct tpck_interval_history *history_interval(size_t tier)
+{
+	return &intervals[tier];
+}
+
 /* ---- QUERY ---------------------------------------------------------------------------------- */
 
 static json_object *interval_json(const char *tier, const struct tpck_interval_history *history)
@@ -296,7 +303,7 @@ static json_object *interval_json(const char *tier, const struct tpck_interval_h
 	return json;
 }
 
-void history_answer(const struct agent *agent, json_object *answer)
+void history_answer(json_object *answer)
 {
 	const struct tpck_interval *set = &home.settings.durable_interval;
 	json_object *tiers = json_object_new_array();
@@ -306,7 +313,7 @@ void history_answer(const struct agent *agent, json_object *answer)
 						      : set->unit == TPCK_INTERVAL_ITERATIONS ? "iterations" : "auto"));
 	json_object_object_add(answer, "durable_count", json_object_new_double(set->count));
 	for (size_t i = 0; i < home.tiers.count; i++)
-		json_object_array_add(tiers, interval_json(home.tiers.name[i], i ? &agent->slower[i].history : &agent->history));
+		json_object_array_add(tiers, interval_json(home.tiers.name[i], &intervals[i]));
 	json_object_object_add(answer, "intervals", tiers);
 	if (flush_sec <= 0)
 		return;

@@ -22,9 +22,11 @@ void history_durable(const struct live *live, const struct tpck_manifest *manife
 /* The same of a process whose node is lost. */
 void history_salvaged(const struct tpck_program *program, const struct tpck_manifest *manifest, uint64_t took_ns);
 void history_copied(size_t tier, const struct tpck_point *point, uint64_t bytes, uint64_t took_ns);
+/* What a tier's interval comes from: failures are counted here, what writing costs is said by who writes. */
+struct tpck_interval_history *history_interval(size_t tier);
 struct json_object;
 /* What QUERY is told: the last write into the first tier, and how often each is written and why. */
-void history_answer(const struct agent *agent, struct json_object *answer);
+void history_answer(struct json_object *answer);
 /* `why` NULL: it works again. */
 void history_store(size_t tier, const char *why);
 

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "agent/session/agent.h"
+#include "agent/session/prepare.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/log.h"
 

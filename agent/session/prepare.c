@@ -12,6 +12,7 @@
 
 #include "agent/home/room.h"
 #include "agent/session/agent.h"
+#include "agent/session/prepare.h"
 #include "runtime/base/log.h"
 
 /* Of images so large one is made first. */

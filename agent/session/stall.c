@@ -13,6 +13,7 @@
 #include <time.h>
 
 #include "agent/session/agent.h"
+#include "agent/session/stall.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/log.h"
 #include "runtime/peer/waiting.h"

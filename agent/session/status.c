@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "agent/session/agent.h"
+#include "agent/session/flush.h"
 #include "agent/session/history.h"
 #include "agent/session/watermark.h"
 
@@ -18,9 +19,9 @@ void status_answer(struct agent *agent, struct client *client)
 	json_object_object_add(json, "job", json_object_new_string(home.job));
 	json_object_object_add(json, "store", json_object_new_string(home.tier->root));
 	json_object_object_add(json, "memory", json_object_new_string(home.folder));
-	json_object_object_add(json, "complaint", json_object_new_string(agent->flush_said));
+	json_object_object_add(json, "complaint", json_object_new_string(flush_complaint()));
 	json_object_object_add(json, "memory_limit", json_object_new_uint64(home.settings.memory));
-	history_answer(agent, json);
+	history_answer(json);
 	for (const struct live *live = agent->lives; live; live = live->next) {
 		json_object *row = json_object_new_object();
 

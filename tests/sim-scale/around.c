@@ -10,7 +10,10 @@
 
 #include "agent/hello/hello.h"
 #include "agent/programs/programs.h"
+#include "agent/session/clerk.h"
+#include "agent/session/flush.h"
 #include "agent/session/flush_private.h"
+#include "agent/session/stall.h"
 #include "agent/session/welcome.h"
 
 struct around model;
@@ -93,9 +96,11 @@ uint64_t hello_ports(void) { return 0; }
 void hello_each_staged(struct agent *agent, struct launch *launch, void (*visit)(struct agent *, struct launch *, const struct tpck_hello *, const char *)) { (void)agent; (void)launch; (void)visit; }
 struct tpck_program *program_of(const char *identity, struct tpck_error *err) { (void)identity; (void)err; return NULL; }
 void clerk_tell(struct live *live, enum clerk_news news, const struct tpck_point *point, enum tpck_death death) { (void)live; (void)news; (void)point; (void)death; }
-void flush_failed(struct agent *agent, uint64_t step, const char *why) { (void)agent; (void)step; (void)why; }
+void flush_failed(uint64_t step, const char *why) { (void)step; (void)why; }
 void flush_join(struct agent *agent, struct launch *launch, uint64_t step, uint64_t began_ns) { (void)agent; (void)launch; (void)step; (void)began_ns; }
 void flush_part(struct agent *agent, struct launch *launch, uint64_t step, flush_through *through) { (void)agent; (void)launch; (void)step; (void)through; }
+const char *flush_complaint(void) { return ""; }
+uint64_t flush_retry_ns(void) { return 0; }
 void flush_stored(struct agent *agent, struct launch *launch, uint64_t step) { (void)agent; (void)launch; (void)step; }
 void live_committed(struct agent *agent, struct live *live, unsigned image) { (void)agent; (void)live; (void)image; }
 int live_image_of(const struct live *live, uint64_t step) { (void)live; (void)step; return -1; }

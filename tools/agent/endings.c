@@ -6,6 +6,7 @@
 
 #include "agent/peers/peers.h"
 #include "agent/salvage/salvage.h"
+#include "agent/session/flush.h"
 #include "agent/session/watermark.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/log.h"
@@ -22,7 +23,7 @@ static void answer_endings(struct agent *agent)
 		if (!live->ending || checking || live->launch->flushing || !live->client)
 			continue;
 		/* A store that does not work is not waited for. */
-		if (live->status != 0 && !live->launch->apart && !launch_settled(live->launch) && !agent->flush_said[0])
+		if (live->status != 0 && !live->launch->apart && !launch_settled(live->launch) && !flush_complaint()[0])
 			continue;
 		live->ending = false;
 		client_send(live->client, TPCK_MSG_BYE, NULL, 0);

@@ -14,6 +14,7 @@
 #include "agent/files/files.h"
 #include "agent/peers/peers.h"
 #include "agent/salvage/salvage.h"
+#include "agent/session/flush.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/log.h"
 
@@ -121,13 +122,13 @@ static void say_what_stays(struct agent *agent)
 {
 	uint64_t step;
 
-	if (!agent->flush_said[0])
+	if (!flush_complaint()[0])
 		return;
 	salvage_say_kept(agent);
 	for (struct launch *launch = agent->launches; launch; launch = launch->next)
 		if (!launch_settled(launch) && launch_newest(launch, &step))
 			tpck_log_warn("step %" PRIu64 " of generation %" PRIu64 " is not durable, and stays in memory: %s", step,
-				      launch->generation, agent->flush_said);
+				      launch->generation, flush_complaint());
 }
 
 static void consider(struct agent *agent)
@@ -146,7 +147,7 @@ static void consider(struct agent *agent)
 	}
 	/* Once it is: of what comes later, as from programs that run, there is no end. */
 	if (agent->stopping && !loop.jobs && (!files_owed(agent->stopping) || files_failing()) && !peers_hold_lost() &&
-	    ((all_durable(agent) && !salvage_owes()) || now < agent->flush_retry_ns))
+	    ((all_durable(agent) && !salvage_owes()) || now < flush_retry_ns()))
 		leaving.through = true;
 	if (leaving.stop_now || (leaving.through && (!agent->together || peers_may_leave(true)))) {
 		say_what_stays(agent);
