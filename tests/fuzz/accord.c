@@ -8,10 +8,10 @@
 
 #include "tests/fuzz/fuzz.h"
 
+#include "agent/accord/private.h"
+#include "agent/salvage/private.h"
 #include "runtime/base/log.h"
 #include "tests/sim-scale/around.h"
-#include "tools/agent/accord/private.h"
-#include "tools/agent/salvage/private.h"
 
 enum { WORLD = 2 * EACH, NODES = 3, MOST = 64 };
 
@@ -60,6 +60,25 @@ void salvage_write(struct agent *agent, const char *node, const struct tpck_acco
 void salvage_join(struct agent *agent, const struct salvage *salvage)
 {
 	salvage_joined(agent, salvage->number, 0, "");
+}
+
+/* Both hear all. */
+static void met(struct agent *agent, const char *node)
+{
+	accord_hears.met(agent, node);
+	salvage_hears.met(agent, node);
+}
+
+static void lost(struct agent *agent, const char *node, const char *host)
+{
+	accord_hears.lost(agent, node, host);
+	salvage_hears.lost(agent, node, host);
+}
+
+static void said(struct agent *agent, const char *node, const char *host, const struct tpck_accord_message *message, const char *more, size_t size)
+{
+	accord_hears.said(agent, node, host, message, more, size);
+	salvage_hears.said(agent, node, host, message, more, size);
 }
 
 /* ---- what is said ----------------------------------------------------------------------- */
@@ -153,9 +172,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	(void)tpck_log_configure("none");
 	here = around_begin(WORLD, leads ? 0 : 1);
 	FUZZ_HOLDS(here);
-	here->agent.settings.peers.count = is_left = here->agent.stopping = (first & 2) != 0;
+	home.settings.peers.count = is_left = here->agent.stopping = (first & 2) != 0;
 	for (uint32_t n = 0; n < NODES; n++)
-		accord_met(&here->agent, around_node(n, name));
+		met(&here->agent, around_node(n, name));
 	for (int i = 0; input.left && i < MOST; i++) {
 		uint32_t node = fuzz_byte(&input) % (NODES + 1);
 		uint8_t kind = fuzz_byte(&input) % (KINDS + 2);
@@ -164,22 +183,22 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		char *more;
 
 		if (node == NODES) {
-			accord_lost(&here->agent, around_node(kind % NODES, name), "host");
+			lost(&here->agent, around_node(kind % NODES, name), "host");
 		} else if (kind == KINDS + 1) {
-			accord_staged(&here->agent, here->launch, fuzz_byte(&input) % 3, here->first, "why");
+			launch_apart->staged(&here->agent, here->launch, fuzz_byte(&input) % 3, here->first, "why");
 		} else {
 			message = message_of(here, &input, kind);
 			more = more_of(&input, &message, &bytes);
-			accord_said(&here->agent, around_node(node, name), "host", &message, more, bytes);
+			said(&here->agent, around_node(node, name), "host", &message, more, bytes);
 			free(more);
 		}
-		accord_consider(&here->agent);
-		salvage_consider(&here->agent);
+		accord_loop.consider(&here->agent);
+		salvage_loop.consider(&here->agent);
 	}
 	is_left = false;
-	salvage_consider(&here->agent);
+	salvage_loop.consider(&here->agent);
 	for (uint32_t n = 0; n < NODES; n++)
-		accord_lost(&here->agent, around_node(n, name), "host");
+		lost(&here->agent, around_node(n, name), "host");
 	around_end(here);
 	return 0;
 }

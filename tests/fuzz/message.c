@@ -6,7 +6,7 @@
 
 #include "runtime/wire/message.h"
 #include "runtime/wire/segment.h"
-#include "tools/agent/identity.h"
+#include "agent/programs/identity.h"
 
 static volatile uint64_t seen;
 

@@ -14,13 +14,17 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "agent/accord/accord.h"
+#include "agent/hello/hello.h"
+#include "agent/peers/held.h"
+#include "agent/peers/private.h"
+#include "agent/salvage/salvage.h"
 #include "runtime/base/digest.h"
 #include "runtime/base/log.h"
 #include "runtime/peer/sealed.h"
 #include "runtime/store/file.h"
 #include "runtime/store/manifest_text.h"
-#include "tools/agent/peers/held.h"
-#include "tools/agent/peers/private.h"
+#include "tools/agent/leaving.h"
 
 enum { LINKS = 3, MESSAGES = 48, PLACED = 1 << 20 };
 
@@ -173,23 +177,20 @@ static void bring(struct fuzz_input *input)
 
 static struct job *given, **given_end = &given, *finished, **finished_end = &finished;
 
-int outbox_make(struct outbox *outbox)
+int outbox_make(void)
 {
-	(void)outbox;
 	return 0;
 }
 
-void outbox_post(struct outbox *outbox, struct job *job)
+void outbox_post(struct job *job)
 {
-	(void)outbox;
 	job->next = NULL;
 	*finished_end = job;
 	finished_end = &job->next;
 }
 
-void outbox_deliver(struct outbox *outbox, struct agent *agent)
+void outbox_deliver(struct agent *agent)
 {
-	(void)outbox;
 	while (finished) {
 		struct job *job = finished;
 
@@ -200,10 +201,9 @@ void outbox_deliver(struct outbox *outbox, struct agent *agent)
 	}
 }
 
-int worker_start(struct worker *worker, struct outbox *outbox)
+int worker_start(struct worker *worker)
 {
 	(void)worker;
-	(void)outbox;
 	return 0;
 }
 
@@ -230,9 +230,9 @@ static void work(struct agent *agent)
 			if (!given)
 				given_end = &given;
 			job->run(job);
-			outbox_post(NULL, job);
+			outbox_post(job);
 		}
-		outbox_deliver(NULL, agent);
+		outbox_deliver(agent);
 	}
 }
 
@@ -283,26 +283,39 @@ static void tidy(void)
 	(void)tpck_folder_remove(folder);
 }
 
+static const struct session_beyond beyond = {
+	.hello = hello_begin,
+	.adopt = hello_adopt,
+	.look = peers_look,
+	.meet = peers_meet_for,
+	.committed = peers_committed,
+	.ended = peers_ended,
+	.status = peers_status,
+};
+
 static void begin(void)
 {
+	static const struct peers_hearer *const hearers[] = {&accord_hears, &salvage_hears, &leaving_hears};
 	char store[sizeof folder + 8];
 
 	(void)tpck_log_configure("none");
+	launch_apart = &accord_apart;
+	session_beyond = &beyond;
+	peers_heard_by(hearers, sizeof hearers / sizeof *hearers);
 	snprintf(folder, sizeof folder, "%.350s/tpck-fuzz.XXXXXX", getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
 	FUZZ_HOLDS(mkdtemp(folder));
 	atexit(tidy);
 	for (const struct tpck_setting_row *row = tpck_setting_rows; row->name; row++)
 		if (row->standard[0])
-			(void)tpck_settings_parse(row, row->standard, &agent.settings);
-	snprintf(agent.folder, sizeof agent.folder, "%s", folder);
-	strcpy(agent.job, "job");
+			(void)tpck_settings_parse(row, row->standard, &home.settings);
+	snprintf(home.folder, sizeof home.folder, "%s", folder);
+	strcpy(home.job, "job");
 	snprintf(store, sizeof store, "%s/store", folder);
-	FUZZ_HOLDS(tpck_durable_tier_open(&agent.tier, store, "job", TPCK_WRITER_THREADS, NULL) == 0);
-	agent.tiers.count = 1;
-	agent.tiers.tier[0] = agent.tier;
-	agent.settings.peers.count = 1;
-	agent.settings.memory = 64 << 20;
-	agent.epoll = -1;
+	FUZZ_HOLDS(tpck_durable_tier_open(&home.tier, store, "job", TPCK_WRITER_THREADS, NULL) == 0);
+	home.tiers.count = 1;
+	home.tiers.tier[0] = home.tier;
+	home.settings.peers.count = 1;
+	home.settings.memory = 64 << 20;
 	peers.agent = &agent;
 	peers.on = true;
 	peers.level = TPCK_SEAL_OFF;

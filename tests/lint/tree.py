@@ -21,6 +21,7 @@ BUILD = os.path.realpath(sys.argv[2] if len(sys.argv) > 2 else os.environ.get("b
 BOTH = {"base", "wire", "view", "reach"}
 SHIM_SIDE = BOTH | {"track", "infer", "capture", "replay", "files", "follow", "programs", "network", "engine"}
 AGENT_SIDE = BOTH | {"store", "peer", "policy"}
+AGENT_BELOW = {"runtime/" + r for r in AGENT_SIDE} | {"agent/loop", "agent/home", "agent/programs", "agent/files"}
 
 # Who may include whom. A folder may always include itself.
 MAY_INCLUDE = {
@@ -43,7 +44,16 @@ MAY_INCLUDE = {
     "kernels": {"runtime/base", "runtime/wire"},
     "shim": {"runtime/base", "runtime/wire", "runtime/track"},
     "hooks": {"runtime/" + r for r in SHIM_SIDE} | {"shim", "kernels"},
-    "tools/agent": {"runtime/" + r for r in AGENT_SIDE},
+    "agent/loop": {"runtime/base"},
+    "agent/home": {"runtime/base", "runtime/wire", "runtime/store"},
+    "agent/programs": {"runtime/base", "runtime/store", "agent/home"},
+    "agent/files": {"runtime/base", "runtime/wire", "runtime/view", "runtime/store", "runtime/peer", "agent/loop", "agent/home"},
+    "agent/session": AGENT_BELOW,
+    "agent/peers": AGENT_BELOW | {"agent/session"},
+    "agent/hello": AGENT_BELOW | {"agent/session", "agent/peers"},
+    "agent/accord": AGENT_BELOW | {"agent/session", "agent/peers", "agent/hello"},
+    "agent/salvage": AGENT_BELOW | {"agent/session", "agent/peers", "agent/accord"},
+    "tools/agent": AGENT_BELOW | {"agent/session", "agent/peers", "agent/hello", "agent/accord", "agent/salvage"},
     "tools/cli": {"runtime/" + r for r in AGENT_SIDE | {"infer"}},
     "tools/spank": {"runtime/base", "runtime/wire", "runtime/reach"},
     "tools/standin": {"runtime/base", "runtime/wire"},
@@ -74,7 +84,7 @@ def listing():
         names = git("ls-files", "-co", "--exclude-standard").stdout.splitlines()
         return sorted(n for n in names if os.path.exists(os.path.join(SRC, n)))
     found = []
-    for room in ("runtime", "kernels", "shim", "hooks", "tools", "tests", "doc", "m4"):
+    for room in ("runtime", "kernels", "shim", "hooks", "agent", "tools", "tests", "doc", "m4"):
         for folder, folders, names in os.walk(os.path.join(SRC, room)):
             folders[:] = [f for f in folders if not f.startswith(".") and f != "__pycache__"]
             found += [os.path.relpath(os.path.join(folder, n), SRC) for n in names]
@@ -104,7 +114,7 @@ def code(name):
 
 def room_of(name):
     parts = name.split("/")
-    return "/".join(parts[:2]) if parts[0] in ("runtime", "tools") and len(parts) > 1 else parts[0]
+    return "/".join(parts[:2]) if parts[0] in ("runtime", "agent", "tools") and len(parts) > 1 else parts[0]
 
 
 def line_at(body, offset):
@@ -117,7 +127,7 @@ def rule_include_directions():
     for name in FILES:
         room = room_of(name)
         if not name.endswith((".c", ".h", ".def", ".cu", ".cuh")) or room not in MAY_INCLUDE:
-            if name.split("/")[0] in ("runtime", "tools") and name.endswith((".c", ".h")):
+            if name.split("/")[0] in ("runtime", "agent", "tools") and name.endswith((".c", ".h")):
                 yield f"{name}: {room} has no row in the table of this lint"
             continue
         for match in re.finditer(r'^[ \t]*#[ \t]*include[ \t]+"([^"]+)"', text(name), re.M):
@@ -142,7 +152,8 @@ def rule_table_keeps_the_sides_apart():
             if room.startswith("runtime/") and other.startswith("runtime/") and here not in BOTH:
                 if (here in SHIM_SIDE) != (there in SHIM_SIDE) and there not in BOTH:
                     yield f"{room} on one side may know {other} on the other"
-            if other.split("/")[0] in ("hooks", "tools", "tests"):
+            above = other.split("/")[0] in ("hooks", "tools", "tests")
+            if above or (other.startswith("agent/") and not room.startswith(("agent/", "tools/agent"))):
                 yield f"{room} may know {other}"
 
 
@@ -151,14 +162,14 @@ def rule_only_hooks_see_the_vendor_header():
     for name in FILES:
         if name.startswith("tools/cli/device/"):
             continue
-        if name.split("/")[0] in ("runtime", "shim", "tools", "kernels") and name.endswith((".c", ".h", ".def")):
+        if name.split("/")[0] in ("runtime", "shim", "agent", "tools", "kernels") and name.endswith((".c", ".h", ".def")):
             for match in re.finditer(r'^[ \t]*#[ \t]*include[ \t]+[<"]((?:cuda|nccl|cudart)\w*\.h)[>"]', text(name), re.M):
                 yield f"{name}:{line_at(text(name), match.start())}: {match.group(1)} belongs to hooks/"
 
 
 def rule_config_first():
     for name in FILES:
-        if name.endswith(".c") and name.split("/")[0] in ("runtime", "shim", "hooks", "tools"):
+        if name.endswith(".c") and name.split("/")[0] in ("runtime", "shim", "hooks", "agent", "tools"):
             first = re.search(r'^[ \t]*#[ \t]*(?:include|define)[ \t]+(\S+)', text(name), re.M)
             if not first or first.group(1) != '"config.h"':
                 yield f"{name}: config.h is not its first include"
@@ -180,7 +191,7 @@ def rule_heads():
 
 def rule_guards():
     for name in FILES:
-        if not name.endswith(".h") or name.split("/")[0] not in ("runtime", "shim", "hooks", "tools", "kernels"):
+        if not name.endswith(".h") or name.split("/")[0] not in ("runtime", "shim", "hooks", "agent", "tools", "kernels"):
             continue
         names = re.findall(r"^#ifndef (\w+)\n#define (\w+)$", text(name), re.M)
         want = re.sub(r"\W", "_", name[:-2]).upper() + "_H"
@@ -205,17 +216,17 @@ MADE_THROUGH_LINKS = {
 # All that these reach is below a descriptor that the door gave.
 BEHIND_THE_DOOR = {"runtime/view/view.c": r"AT_FDCWD|\bopen\s*\(|\bmkdir\s*\(", "runtime/store/durable_tier.c": r"\b(open|mkdir|stat|unlink|rename|opendir)\s*\(",
                    "runtime/store/history.c": r"\b(open|mkdir|stat|lstat|unlink|rename|tpck_file_write)\s*\(", "runtime/engine/attach.c": r"AT_FDCWD, engine->keep",
-                   "tools/agent/stash.c": r"\b(open|mkdir|stat|unlink|rename|statvfs|tpck_folder_sync)\s*\("}
+                   "agent/session/stash.c": r"\b(open|mkdir|stat|unlink|rename|statvfs|tpck_folder_sync)\s*\("}
 # Versions and lists of files that are kept in the store, and stashes.
 BEHIND_THE_DOOR |= {f"runtime/{name}.c": r"AT_FDCWD, (kept|making|version|name|leaving|tpck_follow_keep|made\.store)\b"
                     for name in ("follow/record", "follow/lists", "follow/leftovers", "follow/learnt", "follow/reconcile", "follow/overlay", "replay/stash")}
 # The user's key, and programs that were noted with another one.
 BEHIND_THE_DOOR |= {"runtime/base/key.c": r"AT_FDCWD(?!, path, TPCK_DOOR_READ)|\b(open|mkdir|rename|link)\s*\(", "runtime/engine/adopt.c": r"AT_FDCWD|\b(open|opendir|stat|access)\s*\("}
 # What agents leave for each other in the store.
-BEHIND_THE_DOOR |= {"tools/agent/peers/alone.c": r"\b(open|access|unlink|rename|tpck_file_\w+|tpck_folder_\w+)\s*\(",
-                    "tools/agent/peers/shared.c": r"\b(open|access|unlink|rename|opendir|stat|tpck_file_(read|write)|tpck_folder_\w+)\s*\(",
-                    "tools/agent/peers/takeover.c": r"\b(opendir|access|unlink|rename)\s*\((peers\.folder|path|mark|missed)\b",
-                    "tools/agent/peers/owed.c": r"\b(access|unlink|tpck_file_\w+)\s*\((path|mark)\b",
+BEHIND_THE_DOOR |= {"agent/peers/alone.c": r"\b(open|access|unlink|rename|tpck_file_\w+|tpck_folder_\w+)\s*\(",
+                    "agent/peers/shared.c": r"\b(open|access|unlink|rename|opendir|stat|tpck_file_(read|write)|tpck_folder_\w+)\s*\(",
+                    "agent/peers/takeover.c": r"\b(opendir|access|unlink|rename)\s*\((peers\.folder|path|mark|missed)\b",
+                    "agent/peers/owed.c": r"\b(access|unlink|tpck_file_\w+)\s*\((path|mark)\b",
                     "runtime/peer/rendezvous.c": r"\b(open|opendir|access|unlink|rename|stat|utimensat|tpck_file_(read|write))\s*\("}
 BEHIND_THE_DOOR_ALLOWED = re.compile(r"tpck_door_open\(AT_FDCWD|tpck_sys_openat\(AT_FDCWD, path, O_RDONLY \| O_CLOEXEC, 0\)|"
                                      r"tpck_sys_unlinkat\(AT_FDCWD, (bytes|synced)|\{AT_FDCWD, 0\}|tpck_sys_fstatat\(AT_FDCWD, .{1,4}, &root, 0")
@@ -223,7 +234,7 @@ BEHIND_THE_DOOR_ALLOWED = re.compile(r"tpck_door_open\(AT_FDCWD|tpck_sys_openat\
 
 def rule_nothing_of_ours_is_made_through_a_link():
     for name in FILES:
-        if not name.endswith(".c") or not name.startswith(("runtime/", "tools/")):
+        if not name.endswith(".c") or not name.startswith(("runtime/", "agent/", "tools/")):
             continue
         body = code(name)
         for match in re.finditer(r"(?:\bO_\w+ \| )*\bO_CREAT\b(?:\s*\| O_\w+)*", body):
@@ -338,7 +349,7 @@ PARSES = re.compile(r"(?:^|_)(parse|read|decode|split|load|scan|unpack|hear|said
 TAKES_APART = re.compile(r"\b(v?sscanf|json_tokener_parse\w*|strtok_r|strtok|strsep|(?:tpck_sys_)?recv(?:msg|from)?)\s*\(")
 # Parameters that are bytes, or a structure that begins some.
 OF_BYTES = re.compile(r"\b(void|char|uint8_t|unsigned char|struct tpck_(?:record|message|accord_message|peer_message)) \*")
-FUZZED_ROOMS = ("runtime/", "hooks/", "shim/", "tools/")
+FUZZED_ROOMS = ("runtime/", "hooks/", "shim/", "agent/", "tools/")
 
 
 def declarations(name):
@@ -421,7 +432,7 @@ def rule_headers_compile_alone():
     cuda = shlex.split(os.environ.get("CUDA_CPPFLAGS", ""))
     if not shutil.which(compiler[0]):
         return
-    headers = [n for n in FILES if n.endswith(".h") and n.split("/")[0] in ("runtime", "shim", "hooks", "tools", "kernels")]
+    headers = [n for n in FILES if n.endswith(".h") and n.split("/")[0] in ("runtime", "shim", "hooks", "agent", "tools", "kernels")]
 
     def compile_one(name):
         done = subprocess.run(compiler + ["-std=gnu11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror", "-fsyntax-only",

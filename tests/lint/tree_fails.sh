@@ -7,7 +7,7 @@ lint=$srcdir/tests/lint/tree.py
 indentation=$srcdir/tests/lint/indentation.py
 D=$(mktemp -d "${TMPDIR:-/tmp}/tpck-lint.XXXXXX") || exit 99
 trap 'rm -rf "$D"' EXIT
-for room in runtime kernels shim hooks tools; do
+for room in runtime kernels shim hooks agent tools; do
     mkdir -p "$D/$room" && cp -R "$srcdir/$room/." "$D/$room/" || exit 99
 done
 mkdir -p "$D/tests/fuzz" && cp -R "$srcdir/tests/fuzz/." "$D/tests/fuzz/" || exit 99
@@ -19,6 +19,10 @@ echo '#include "hooks/hooks.h"' >>runtime/engine/engine.h
 echo '#include "runtime/store/tier.h"' >>runtime/track/arena.h
 echo '#include "runtime/engine/engine.h"' >>runtime/store/tier.h
 echo '#include "engine.h"' >>runtime/engine/attach.c
+echo '#include "agent/session/agent.h"' >>agent/loop/loop.h
+echo '#include "agent/programs/programs.h"' >>agent/home/home.h
+echo '#include "agent/peers/peers.h"' >>agent/files/files.h
+echo '#include "agent/salvage/salvage.h"' >>agent/accord/accord.h
 echo '#include <cuda.h>' >>shim/table.h
 echo '/* They are lost. */' >>shim/doors.h
 printf '/* SPDX-License-Identifier: Apache-2.0 */\n/* A file. */\n#include <stdio.h>\n' >tools/cli/helpers.c
@@ -32,7 +36,7 @@ echo 'int asked(int fd) { return close(fd) + (int)syscall(SYS_dup, fd); }' >>run
 echo 'TPCK_HOOK_EXPORT(futimes, path)' >>hooks/libc.def
 echo 'TPCK_EXPORT int acct(const char *path) { return !path; }' >>hooks/libc_path.c
 echo 'TPCK_USE(cuNothing)' >>hooks/cuda_used.def
-echo 'int made(void) { return open("x", O_WRONLY | O_CREAT, 0600); }' >>tools/agent/stash.c
+echo 'int made(void) { return open("x", O_WRONLY | O_CREAT, 0600); }' >>agent/session/stash.c
 echo 'int looked(void) { return tpck_sys_openat(AT_FDCWD, "x", O_RDONLY, 0); }' >>runtime/view/view.c
 # Each row of what is behind the door: the file, and a way past it.
 rows='runtime/store/durable_tier.c stat("x", 0)
@@ -47,10 +51,10 @@ runtime/follow/learnt.c tpck_sys_openat(AT_FDCWD, name, 0)
 runtime/follow/reconcile.c tpck_sys_openat(AT_FDCWD, version, 0)
 runtime/follow/overlay.c tpck_sys_openat(AT_FDCWD, version, 0)
 runtime/replay/stash.c tpck_sys_openat(AT_FDCWD, made.store, 0)
-tools/agent/peers/alone.c access("x", 0)
-tools/agent/peers/shared.c opendir("x")
-tools/agent/peers/takeover.c unlink(mark)
-tools/agent/peers/owed.c unlink(path)
+agent/peers/alone.c access("x", 0)
+agent/peers/shared.c opendir("x")
+agent/peers/takeover.c unlink(mark)
+agent/peers/owed.c unlink(path)
 runtime/peer/rendezvous.c utimensat(0, "x", 0, 0)'
 printf '%s\n' "$rows" | while read -r file call; do echo "int past(void) { return (int)$call; }" >>"$file"; done
 echo 'void root(void) { tpck_settings_read(0, 0); }' >>tools/spank/epilog.c
@@ -77,6 +81,10 @@ reports 'runtime/engine may not know hooks'
 reports 'runtime/track may not know runtime/store'
 reports 'runtime/store may not know runtime/engine'
 reports '"engine.h" is not named from the top of the tree'
+reports 'agent/loop may not know agent/session'
+reports 'agent/home may not know agent/programs'
+reports 'agent/files may not know agent/peers'
+reports 'agent/accord may not know agent/salvage'
 reports 'shim/table.h:27: cuda.h belongs to hooks/'
 reports 'shim/doors.h:28: a comment begins with a pronoun'
 reports 'tools/cli/helpers.c: config.h is not its first include'

@@ -14,14 +14,6 @@
 
 #include "tests/sim-scale/around.h"
 
-/* What is left of lost nodes is another matter. */
-/* clang-format off */
-void salvage_asked(void) { }
-void salvage_lost(struct agent *agent, const char *node) { (void)agent; (void)node; }
-void salvage_met(const struct agent *agent, const char *node) { (void)agent; (void)node; }
-void salvage_said(struct agent *agent, const char *node, const struct tpck_accord_message *message, const char *more, size_t size) { (void)agent; (void)node; (void)message; (void)more; (void)size; }
-/* clang-format on */
-
 static size_t memory(void)
 {
 	struct mallinfo2 info = mallinfo2();
@@ -41,8 +33,8 @@ static double thread_ns(void)
 
 static void led(struct here *here, struct tpck_accord_message message, const void *more, size_t size)
 {
-	accord_said(&here->agent, "node000000", "host", &message, more, size);
-	accord_consider(&here->agent);
+	accord_hears.said(&here->agent, "node000000", "host", &message, more, size);
+	accord_loop.consider(&here->agent);
 }
 
 static struct agent_costs follow(uint32_t world)
@@ -63,7 +55,7 @@ static struct agent_costs follow(uint32_t world)
 	message.parent = GENERATION - 1;
 	message.step = STEP;
 	led(here, message, NULL, 0);
-	accord_staged(&here->agent, here->launch, ACCORD_STAGED_ALL, 0, "");
+	launch_apart->staged(&here->agent, here->launch, LAUNCH_STAGED_ALL, 0, "");
 	costs.choosing = memory() - before;
 	message = around_message(here, TPCK_ACCORD_START);
 	message.value = 1;
@@ -89,8 +81,8 @@ static double said(struct here *here, uint32_t n, const struct tpck_accord_messa
 	double before = thread_ns();
 	char name[24];
 
-	accord_said(&here->agent, around_node(n, name), "host", message, more, size);
-	accord_consider(&here->agent);
+	accord_hears.said(&here->agent, around_node(n, name), "host", message, more, size);
+	accord_loop.consider(&here->agent);
 	return thread_ns() - before;
 }
 
@@ -165,18 +157,18 @@ static struct agent_costs lead(uint32_t world)
 	model.own = EACH;
 
 	for (uint32_t n = 1; n < nodes; n++)
-		accord_met(&here->agent, around_node(n, name));
+		accord_hears.met(&here->agent, around_node(n, name));
 	for (uint32_t n = 1; n < nodes; n++)
 		members(here, n, &costs);
 	/* The leader waits until those that left are gone, and then asks. */
-	accord_consider(&here->agent);
-	accord_consider(&here->agent);
+	accord_loop.consider(&here->agent);
+	accord_loop.consider(&here->agent);
 	costs.right = model.said[TPCK_ACCORD_ASK] == 1;
 	for (uint32_t n = 1; n < nodes; n++)
 		holds(here, n);
 	costs.choosing = memory() - before;
 	costs.right = costs.right && model.said[TPCK_ACCORD_STAGE] == nodes - 1 && model.tried;
-	accord_staged(&here->agent, here->launch, ACCORD_STAGED_ALL, 0, "");
+	launch_apart->staged(&here->agent, here->launch, LAUNCH_STAGED_ALL, 0, "");
 	all_say(here, TPCK_ACCORD_STAGED, STEP, 0);
 	all_say(here, TPCK_ACCORD_INJECTED, STEP, 0);
 	costs.right = costs.right && model.gone_on && model.said[TPCK_ACCORD_LIVE] == nodes - 1;

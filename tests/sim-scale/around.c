@@ -8,9 +8,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tools/agent/flush_private.h"
-#include "tools/agent/hello/hello.h"
-#include "tools/agent/welcome.h"
+#include "agent/hello/hello.h"
+#include "agent/programs/programs.h"
+#include "agent/session/clerk.h"
+#include "agent/session/flush.h"
+#include "agent/session/flush_private.h"
+#include "agent/session/stall.h"
+#include "agent/session/welcome.h"
 
 struct around model;
 
@@ -52,12 +56,10 @@ void hello_go(struct agent *agent, struct launch *launch, bool staged, uint64_t 
 	model.gone_on = staged;
 }
 
-void worker_give(struct worker *worker, struct job *job)
+void clerk_give(struct job *job)
 {
-	struct agent *agent = (struct agent *)((char *)worker - offsetof(struct agent, clerk));
-
 	job->run(job);
-	job->done(agent, job);
+	job->done(model.agent, job);
 }
 
 /* What the leader's own ranks left is here as copies are. */
@@ -71,9 +73,8 @@ size_t peers_copies_held(const char *forms, size_t size, struct peers_held **row
 	return *rows ? model.own : 0;
 }
 
-uint64_t hello_generation(struct agent *agent)
+uint64_t hello_generation(void)
 {
-	(void)agent;
 	return GENERATION;
 }
 
@@ -84,30 +85,31 @@ bool peers_settling(void) { return false; }
 const char *peers_host(void) { return "host"; }
 uint64_t peers_generation(void) { return GENERATION - 1; }
 void peers_heard(uint64_t generation) { (void)generation; }
-void peers_committed(struct agent *agent, struct launch *launch) { (void)agent; (void)launch; }
-bool peers_copy(struct agent *agent, struct launch *launch, uint64_t step) { (void)agent; (void)launch; (void)step; return true; }
-void peers_settled(struct agent *agent, struct launch *launch, uint64_t step) { (void)agent; (void)launch; (void)step; }
+static void committed(struct launch *launch) { (void)launch; }
+static const struct session_beyond beyond = {.committed = committed};
+bool peers_copy(struct launch *launch, uint64_t step) { (void)launch; (void)step; return true; }
+void peers_settled(struct launch *launch, uint64_t step) { (void)launch; (void)step; }
 bool client_send(struct client *client, enum tpck_message_type type, const void *payload, size_t size) { (void)client; (void)type; (void)payload; (void)size; return true; }
 void hello_refuse(struct agent *agent, struct launch *launch, const char *why) { (void)agent; (void)launch; fprintf(stderr, "refused: %s\n", why); abort(); }
 uint32_t hello_waiting(const struct agent *agent, const struct launch *launch, uint64_t *until_ns) { (void)agent; (void)launch; *until_ns = UINT64_MAX; return 0; }
 uint64_t hello_ports(void) { return 0; }
 void hello_each_staged(struct agent *agent, struct launch *launch, void (*visit)(struct agent *, struct launch *, const struct tpck_hello *, const char *)) { (void)agent; (void)launch; (void)visit; }
-struct tpck_program *program_of(struct agent *agent, const char *identity, struct tpck_error *err) { (void)agent; (void)identity; (void)err; return NULL; }
-void clerk_tell(struct agent *agent, struct live *live, enum clerk_news news, const struct tpck_point *point, enum tpck_death death) { (void)agent; (void)live; (void)news; (void)point; (void)death; }
-void flush_failed(struct agent *agent, uint64_t step, const char *why) { (void)agent; (void)step; (void)why; }
+struct tpck_program *program_of(const char *identity, struct tpck_error *err) { (void)identity; (void)err; return NULL; }
+void clerk_tell(struct live *live, enum clerk_news news, const struct tpck_point *point, enum tpck_death death) { (void)live; (void)news; (void)point; (void)death; }
+void flush_failed(uint64_t step, const char *why) { (void)step; (void)why; }
 void flush_join(struct agent *agent, struct launch *launch, uint64_t step, uint64_t began_ns) { (void)agent; (void)launch; (void)step; (void)began_ns; }
 void flush_part(struct agent *agent, struct launch *launch, uint64_t step, flush_through *through) { (void)agent; (void)launch; (void)step; (void)through; }
+const char *flush_complaint(void) { return ""; }
+uint64_t flush_retry_ns(void) { return 0; }
 void flush_stored(struct agent *agent, struct launch *launch, uint64_t step) { (void)agent; (void)launch; (void)step; }
 void live_committed(struct agent *agent, struct live *live, unsigned image) { (void)agent; (void)live; (void)image; }
 int live_image_of(const struct live *live, uint64_t step) { (void)live; (void)step; return -1; }
 bool live_image_state(struct live *live, unsigned image, enum tpck_image_state from, enum tpck_image_state to) { (void)live; (void)image; (void)from; (void)to; return false; }
-void store_enter(size_t tier) { (void)tier; }
-void store_leave(size_t tier) { (void)tier; }
 void live_poll(struct agent *agent) { (void)agent; }
 void live_release_all(struct agent *agent, struct launch *launch) { (void)agent; (void)launch; }
-void live_retire(struct agent *agent, struct live *live) { (void)agent; (void)live; }
-void live_settle_launch(struct agent *agent, struct launch *launch) { (void)agent; (void)launch; }
-void live_unpin(struct agent *agent, struct live *live, unsigned image) { (void)agent; (void)live; (void)image; }
+void live_retire(struct live *live) { (void)live; }
+void live_settle_launch(struct launch *launch) { (void)launch; }
+void live_unpin(struct live *live, unsigned image) { (void)live; (void)image; }
 void stall_describe(const struct tpck_waiting *waiting, uint64_t since_ns, char text[STALL_TEXT]) { (void)waiting; (void)since_ns; text[0] = '\0'; }
 uint64_t welcome_missed(uint64_t launch, uint32_t rank, uint32_t ordinal) { (void)launch; (void)rank; (void)ordinal; return 0; }
 uint64_t welcome_ports(const struct tpck_session *session) { (void)session; return 0; }
@@ -140,6 +142,9 @@ struct here *around_begin(uint32_t world, uint32_t n)
 
 	memset(&model, 0, sizeof model);
 	around_node(n, model.node);
+	model.agent = &here->agent;
+	launch_apart = &accord_apart;
+	session_beyond = &beyond;
 	here->first = n * EACH;
 	for (uint32_t r = 0; here && r < EACH; r++) {
 		struct tpck_hello hello = {
@@ -154,7 +159,7 @@ struct here *around_begin(uint32_t world, uint32_t n)
 		here->launch->hellos++;
 		client->next = here->agent.clients;
 		here->agent.clients = client;
-		accord_came(&here->agent, here->launch, &hello, client->deferred + sizeof hello);
+		launch_apart->came(&here->agent, here->launch, &hello, client->deferred + sizeof hello);
 	}
 	return here;
 }

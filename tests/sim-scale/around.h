@@ -10,18 +10,19 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "agent/accord/accord.h"
+#include "agent/peers/peers.h"
+#include "agent/programs/identity.h"
+#include "agent/salvage/salvage.h"
 #include "runtime/peer/accord.h"
 #include "tests/sim-scale/agents.h"
-#include "tools/agent/accord/accord.h"
-#include "tools/agent/identity.h"
-#include "tools/agent/peers/peers.h"
-#include "tools/agent/salvage/salvage.h"
 
 enum { STEP = 300, GENERATION = 5, KEY = 77 };
 enum { KINDS = TPCK_ACCORD_SAVED + 1 };
 
 /* What the one agent that there is has said and done. */
 extern struct around {
+	struct agent *agent;
 	char node[24];
 	uint64_t number;          /* the leader's of the launch */
 	uint64_t left;            /* that of the last question about what is left of a launch */

@@ -4,43 +4,13 @@
 
 #include <sys/stat.h>
 
+#include "agent/peers/private.h"
+#include "agent/programs/identity.h"
 #include "tests/unit/rank_images.h"
 #include "tests/unit/shm_room.h"
-#include "tools/agent/identity.h"
-#include "tools/agent/peers/private.h"
-#include "tools/agent/salvage/salvage.h"
 
 /* Stand-ins for the rest of the agent: nobody else is there. */
 struct peers peers = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
-void store_enter(size_t tier)
-{
-	(void)tier;
-}
-
-void store_leave(size_t tier)
-{
-	(void)tier;
-}
-
-bool salvage_needs(uint64_t of)
-{
-	(void)of;
-	return false;
-}
-
-void agent_complain(const struct tpck_error *complaint)
-{
-	printf("# %s\n", complaint->text);
-}
-
-bool prepare_room(const struct agent *agent, uint64_t bytes, char *reason, size_t size)
-{
-	(void)agent;
-	(void)bytes;
-	snprintf(reason, size, "it is full");
-	return true;
-}
-
 /* Another node's agent, whom a snapshot may be asked for; what the thread does is done at once. */
 static struct peer there = {.state = PEER_KNOWN, .serial = 7};
 static struct tpck_peer_message asked_for;
@@ -199,7 +169,7 @@ static void check_wanted(void)
 	copies_here_drop(session[2]->identity, 4);
 	ok(receive(coming, manifest) == 0, "which comes, though its owner says meanwhile that it may go");
 	pinned = pin(1, 4, 50, &slot);
-	ok(pinned && peers_get(NULL, "nobody", session[2]->identity, 2, 0, &point, &err) == 0, "it can be gone on from");
+	ok(pinned && peers_get("nobody", session[2]->identity, 2, 0, &point, &err) == 0, "it can be gone on from");
 	if (pinned)
 		copy_unpin(pinned, slot);
 	ok(take(1, 2, 4, 50, 0, true) == -EALREADY, "and need not come again");
@@ -239,8 +209,8 @@ static void check_steps(void)
 	ok(take(1, 2, 5, 9, 0, false) == -ESTALE, "an older one is not taken");
 	ok(take(1, 2, 5, 9, 0, true) == 0 && holds(1, 5, 9, 14), "unless it was asked for");
 	ok(!pin(0, 0, 0, &slot), "the part of a launch is not the newest of one node's");
-	ok(peers_get(NULL, "nobody", session[2]->identity, 2, 0, &(struct tpck_point){5, 9}, &err) == 0 &&
-		   peers_get(NULL, "nobody", session[2]->identity, 2, 0, &(struct tpck_point){5, 10}, &err) == -ENOENT,
+	ok(peers_get("nobody", session[2]->identity, 2, 0, &(struct tpck_point){5, 9}, &err) == 0 &&
+		   peers_get("nobody", session[2]->identity, 2, 0, &(struct tpck_point){5, 10}, &err) == -ENOENT,
 	   "what is here need not be got");
 	peers_got();
 }
@@ -272,11 +242,11 @@ static void check_busy(void)
 		abort();
 	ok(copy_for(to_come, &(struct tpck_fragment){0}, "owner", 0, false, &on_its_way, &err) == 0, "a copy is on its way");
 	broken = 1;
-	ok(peers_get(NULL, "there", session[2]->identity, 2, 0, &point, &err) == -ENOENT && asked == 1, "one that cannot be had is asked for once");
+	ok(peers_get("there", session[2]->identity, 2, 0, &point, &err) == -ENOENT && asked == 1, "one that cannot be had is asked for once");
 	broken = 0;
 	if (pthread_create(&thread, NULL, come, NULL))
 		abort();
-	ok(peers_get(NULL, "there", session[2]->identity, 2, 0, &point, &err) == 0 && asked == 2 && holds(2, 5, 14, 15),
+	ok(peers_get("there", session[2]->identity, 2, 0, &point, &err) == 0 && asked == 2 && holds(2, 5, 14, 15),
 	   "one that comes by itself is waited for");
 	pthread_join(thread, NULL);
 	peers_got();
@@ -337,7 +307,7 @@ static void check_again(void)
 {
 	char stray[TPCK_PATH_MAX];
 
-	snprintf(stray, sizeof stray, "%.500s/copy.g8.r7.o0", peers.agent->folder);
+	snprintf(stray, sizeof stray, "%.500s/copy.g8.r7.o0", home.folder);
 	mkdir(stray, 0700);
 	/* Twice: one may forget what it has just found. */
 	for (int i = 0; i < 2; i++) {
@@ -349,7 +319,7 @@ static void check_again(void)
 	ok(access(stray, F_OK) != 0, "and removes what belongs to nothing");
 	for (uint32_t r = 0; r < RANKS; r++)
 		copies_here_drop(session[r]->identity, 8);
-	ok(!peers.copies && rmdir(peers.agent->folder) == 0, "what nobody needs leaves nothing");
+	ok(!peers.copies && rmdir(home.folder) == 0, "what nobody needs leaves nothing");
 }
 
 /* ---- fragments ---------------------------------------------------------------------------- */
@@ -405,7 +375,7 @@ static bool rot(uint16_t index, uint64_t step, size_t chunk)
 
 	if (!copy)
 		return false;
-	snprintf(path, sizeof path, "%.500s/fragment.2+1.%u.g9.r0.o0/part.%u.1", peers.agent->folder, index, slot);
+	snprintf(path, sizeof path, "%.500s/fragment.2+1.%u.g9.r0.o0/part.%u.1", home.folder, index, slot);
 	fd = open(path, O_RDWR);
 	if (fd >= 0) {
 		done = pwrite(fd, "?", 1, (off_t)(chunk * TPCK_CHUNK_BYTES / 2 + 7)) == 1;
@@ -418,7 +388,7 @@ static bool rot(uint16_t index, uint64_t step, size_t chunk)
 static bool gathers(uint64_t step)
 {
 	struct tpck_point point = {9, step};
-	bool got = peers_gather(peers.agent, session[1]->identity, 1, 0, &point, &err) == 0;
+	bool got = peers_gather(session[1]->identity, 1, 0, &point, &err) == 0;
 	unsigned slot;
 	struct copy *copy = copy_pin(session[1]->identity, 1, 0, &point, &slot);
 	bool same = copy != NULL;
@@ -468,7 +438,7 @@ static void check_fragments(void)
 	ok(told(9, 67) == 1 && told(10, 70) == 1, "fragments: the next one finds them");
 	for (uint32_t r = 0; r < RANKS; r++)
 		copies_here_drop(session[r]->identity, 10);
-	ok(!peers.copies && rmdir(peers.agent->folder) == 0, "fragments: and they go, and leave nothing");
+	ok(!peers.copies && rmdir(home.folder) == 0, "fragments: and they go, and leave nothing");
 	peers.on = false;
 }
 
@@ -501,8 +471,9 @@ int main(void)
 		return 1;
 	forms();
 	make_sessions();
-	snprintf(agent->folder, sizeof agent->folder, "%s", tap_folder("/dev/shm"));
-	agent->settings.peers.count = 1;
+	snprintf(home.folder, sizeof home.folder, "%s", tap_folder("/dev/shm"));
+	home.settings.peers.count = 1;
+	home.settings.memory = UINT64_MAX / 2;
 	peers.agent = agent;
 	check_wanted();
 	check_steps();
@@ -510,7 +481,7 @@ int main(void)
 	check_generations();
 	check_candidates();
 	check_again();
-	snprintf(agent->folder, sizeof agent->folder, "%s", tap_folder("/dev/shm"));
+	snprintf(home.folder, sizeof home.folder, "%s", tap_folder("/dev/shm"));
 	if (tpck_erasure_can())
 		check_fragments();
 	remove_sessions();

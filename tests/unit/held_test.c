@@ -8,12 +8,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "agent/files/owed.h"
+#include "agent/home/room.h"
+#include "agent/loop/trouble.h"
+#include "agent/peers/held.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/digest.h"
 #include "runtime/store/file.h"
 #include "tests/unit/store_tap.h"
-#include "tools/agent/files/owed.h"
-#include "tools/agent/peers/held.h"
 
 enum { TABLE = 7, SMALL = 100 };
 
@@ -36,21 +38,10 @@ int peer_send_text(struct peer *peer, enum tpck_peer_type type, const struct tpc
 	return peer_send(peer, type, fields, text, count, NULL);
 }
 
-bool prepare_room(const struct agent *of, uint64_t bytes, char *reason, size_t size)
+bool room_for(uint64_t bytes, char *reason, size_t size)
 {
-	(void)of;
 	snprintf(reason, size, "a test's");
 	return bytes <= 64 << 20;
-}
-
-struct tpck_view *owed_view(void)
-{
-	return NULL;
-}
-
-uint32_t owed_table(const struct tpck_view *view)
-{
-	return tpck_view_table_of(view->serial);
 }
 
 void owed_say(uint64_t serial, enum tpck_peer_type type, const struct tpck_peer_message *fields, const void *bytes, size_t count)
@@ -75,19 +66,19 @@ bool client_send(struct client *client, enum tpck_message_type type, const void 
 	return true;
 }
 
-void outbox_post(struct outbox *outbox, struct job *job)
+void outbox_post(struct job *job)
 {
-	(void)outbox, (void)job;
+	(void)job;
 }
 
-double agent_backoff(double last)
+double trouble_backoff(double last)
 {
 	return last + 1;
 }
 
 static _Atomic unsigned complaints;
 
-void agent_complain(const struct tpck_error *err)
+void trouble_complain(const struct tpck_error *err)
 {
 	complaints++;
 	printf("# %s\n", err->text);
@@ -250,11 +241,11 @@ int main(void)
 
 	peers.agent = &agent;
 	strcpy(peers.host, "here");
-	snprintf(agent.folder, sizeof agent.folder, "%s/memory", root);
+	snprintf(home.folder, sizeof home.folder, "%s/memory", root);
 	snprintf(marks, sizeof marks, "%s/marks", root);
 	snprintf(program, sizeof program, "%s/program", root);
 	snprintf(elsewhere, sizeof elsewhere, "%s/elsewhere", root);
-	mkdir(agent.folder, 0700);
+	mkdir(home.folder, 0700);
 	mkdir(marks, 0700);
 	mkdir(program, 0700);
 	mkdir(elsewhere, 0700);

@@ -3,11 +3,10 @@
 /* What a start pulls from peers that get lost, damage what they give and are slow, by chance: it is whole in the end, or nothing is, and no more comes than has to. */
 #include "config.h"
 
+#include "agent/peers/private.h"
+#include "agent/programs/identity.h"
 #include "tests/unit/rank_images.h"
 #include "tests/unit/shm_room.h"
-#include "tools/agent/identity.h"
-#include "tools/agent/peers/private.h"
-#include "tools/agent/salvage/salvage.h"
 
 enum { PEERS = 5, ROUNDS = 40, STEP = 30 };
 
@@ -41,25 +40,6 @@ static unsigned chance(unsigned *state, unsigned of)
 }
 
 /* ---- stand-ins for the rest of the agent ----------------------------------------------------- */
-
-bool salvage_needs(uint64_t of)
-{
-	(void)of;
-	return false;
-}
-
-void agent_complain(const struct tpck_error *complaint)
-{
-	(void)complaint;
-}
-
-bool prepare_room(const struct agent *agent, uint64_t bytes, char *reason, size_t size)
-{
-	(void)agent;
-	(void)bytes;
-	snprintf(reason, size, "it is full");
-	return true;
-}
 
 void peers_errand(struct errand *errand)
 {
@@ -309,7 +289,8 @@ int main(void)
 	if (!agent)
 		return 1;
 	make_sessions();
-	snprintf(agent->folder, sizeof agent->folder, "%s", tap_folder("/dev/shm"));
+	snprintf(home.folder, sizeof home.folder, "%s", tap_folder("/dev/shm"));
+	home.settings.memory = UINT64_MAX / 2;
 	peers.agent = agent;
 	peers.on = true;
 	fill(STEP, (letters){"abcd", "efgh", "ijkl"});
@@ -319,7 +300,7 @@ int main(void)
 	check(false);
 	if (tpck_erasure_can())
 		check(true);
-	ok(!peers.copies && rmdir(agent->folder) == 0, "nothing is left");
+	ok(!peers.copies && rmdir(home.folder) == 0, "nothing is left");
 	tpck_manifest_free(manifest);
 	free(text);
 	free(agent);

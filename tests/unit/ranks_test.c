@@ -2,9 +2,9 @@
 /* What is kept of ranks: by the leader of all of them, and by each agent of its own. */
 #include "config.h"
 
+#include "agent/session/ranks_here.h"
 #include "runtime/peer/roll.h"
 #include "tests/unit/store_tap.h"
-#include "tools/agent/ranks_here.h"
 
 enum { WORLD = 3 };
 static struct tpck_error err;

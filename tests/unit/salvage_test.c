@@ -2,9 +2,9 @@
 /* What is made durable of a launch that has lost nodes, and who writes what. */
 #include "config.h"
 
+#include "agent/peers/peers.h"
+#include "agent/salvage/private.h"
 #include "tests/unit/store_tap.h"
-#include "tools/agent/peers/peers.h"
-#include "tools/agent/salvage/private.h"
 
 enum { WORLD = 4, GENERATION = 7 };
 enum { HELD = TPCK_HOLDING_HELD, COMMITTED = TPCK_HOLDING_COMMITTED, COPY = TPCK_HOLDING_COPY, FRAGMENT = TPCK_HOLDING_FRAGMENT };

@@ -19,15 +19,27 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "agent/accord/accord.h"
+#include "agent/files/files.h"
+#include "agent/hello/hello.h"
+#include "agent/loop/trouble.h"
+#include "agent/peers/peers.h"
+#include "agent/salvage/salvage.h"
+#include "agent/session/agent.h"
+#include "agent/session/clerk.h"
+#include "agent/session/copies.h"
+#include "agent/session/flush.h"
+#include "agent/session/history.h"
+#include "agent/session/prepare.h"
+#include "agent/session/stall.h"
+#include "agent/session/stash.h"
+#include "agent/session/watermark.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/door.h"
 #include "runtime/base/log.h"
 #include "runtime/base/tier_settings.h"
 #include "runtime/store/file.h"
-#include "tools/agent/agent.h"
-#include "tools/agent/history.h"
-#include "tools/agent/peers/peers.h"
-#include "tools/agent/watermark.h"
+#include "tools/agent/leaving.h"
 
 extern char **environ;
 
@@ -38,6 +50,41 @@ extern char **environ;
 enum { LOG_KEEP = 256 << 10, FINISH_US = 30000000, GATHER_US = 2000000 };
 
 static struct agent agent;
+
+/* All that the loop turns (loop.h). What a part needs to begin stands below it; a part that is considered, or stopped, later than another stands below that. */
+static const struct loop_part *const parts[] = {
+	&clients_loop,
+	&peers_loop,
+	&adoption_loop,
+	&hello_loop,
+	&clerk_loop,
+	&accord_loop,
+	&salvage_loop,
+	&live_loop,
+	&flush_loop,
+	&stash_loop,
+	&copies_loop,
+	&watermark_loop,
+	&history_loop,
+	&peers_state_loop,
+	&stall_loop,
+	&prepare_loop,
+	&endings_loop,
+	&files_loop,
+	&leaving_loop,
+};
+
+static const struct session_beyond beyond = {
+	.hello = hello_begin,
+	.adopt = hello_adopt,
+	.look = peers_look,
+	.meet = peers_meet_for,
+	.committed = peers_committed,
+	.ended = peers_ended,
+	.status = peers_status,
+};
+/* Who hears what happens between nodes. */
+static const struct peers_hearer *const hearers[] = {&accord_hears, &salvage_hears, &leaving_hears};
 static int report_fd = -1; /* the starter waits here for "" (ready) or a line */
 
 static void usage(FILE *to)
@@ -54,7 +101,7 @@ static void usage(FILE *to)
 static pid_t listener(void)
 {
 	struct sockaddr_un address = {.sun_family = AF_UNIX};
-	int folder = open(agent.folder, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	int folder = open(home.folder, O_PATH | O_DIRECTORY | O_CLOEXEC);
 	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	struct ucred other = {0};
 	socklen_t size = sizeof other;
@@ -101,11 +148,11 @@ static bool is_file(int fd)
 static int try_lock(struct tpck_error *err)
 {
 	char path[TPCK_PATH_MAX];
-	int fd, rc = tpck_folder_make(agent.folder, err);
+	int fd, rc = tpck_folder_make(home.folder, err);
 
 	if (rc)
 		return rc;
-	tpck_path_join(path, sizeof path, agent.folder, "agent.lock");
+	tpck_path_join(path, sizeof path, home.folder, "agent.lock");
 	fd = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600);
 	if (fd < 0 && errno != ENOENT)
 		return tpck_error_set(err, errno, "opening %s", path);
@@ -137,7 +184,7 @@ static int take_lock(struct tpck_error *err)
 		if (listener())
 			return -EALREADY;
 		if (tpck_clock_monotonic_ns() > until)
-			return tpck_error_set(err, EBUSY, "waiting for the agent that holds %s/agent.lock", agent.folder);
+			return tpck_error_set(err, EBUSY, "waiting for the agent that holds %s/agent.lock", home.folder);
 		usleep(20000);
 	}
 }
@@ -262,7 +309,7 @@ static void redirect(bool foreground)
 	}
 	if (foreground)
 		return;
-	tpck_path_join(path, sizeof path, agent.folder, "agent.log");
+	tpck_path_join(path, sizeof path, home.folder, "agent.log");
 	fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600);
 	if (fd >= 0 && is_file(fd))
 		dup2(fd, STDERR_FILENO);
@@ -277,21 +324,21 @@ static void keep_log(void)
 	char path[TPCK_PATH_MAX], *text;
 	size_t size;
 
-	tpck_path_join(path, sizeof path, agent.folder, "agent.log");
+	tpck_path_join(path, sizeof path, home.folder, "agent.log");
 	if (tpck_file_read(path, 1 << 30, &text, &size, &err))
 		return;
 	if (size)
-		(void)agent.tier->operations->mark(agent.tier, "agent.log",
-						   size > LOG_KEEP ? text + size - LOG_KEEP : text, &err);
+		(void)home.tier->operations->mark(home.tier, "agent.log",
+						  size > LOG_KEEP ? text + size - LOG_KEEP : text, &err);
 	free(text);
 }
 
 /* "SHM/.JOB.ended.PID", which is no job's name. */
 static int ended_prefix(char *path, size_t size)
 {
-	const char *slash = strrchr(agent.folder, '/');
+	const char *slash = strrchr(home.folder, '/');
 
-	return snprintf(path, size, "%.*s/.%s.ended.", (int)(slash - agent.folder), agent.folder, slash + 1) < (int)size - 16
+	return snprintf(path, size, "%.*s/.%s.ended.", (int)(slash - home.folder), home.folder, slash + 1) < (int)size - 16
 		       ? 0
 		       : -ENAMETOOLONG;
 }
@@ -306,7 +353,7 @@ static void remove_memory(void)
 		return;
 	used = strlen(away);
 	snprintf(away + used, sizeof away - used, "%d", (int)getpid());
-	if (rename(agent.folder, away) == 0)
+	if (rename(home.folder, away) == 0)
 		(void)tpck_folder_remove(away);
 }
 
@@ -333,18 +380,8 @@ static void clear_ended(void)
 
 static void leave(void)
 {
-	close(agent.listener.fd);
-	unlink(agent.socket_path);
-	peers_stop(&agent);
-	worker_stop(&agent.clerk);
-	worker_stop(&agent.checker);
-	worker_stop(&agent.flusher);
-	worker_stop(&agent.stasher);
-	copies_stop(&agent);
-	watermark_stop();
-	history_stop(&agent);
-	worker_stop(&agent.prefaulter);
-	if (!files_stop() || agent.stopping)
+	loop_stop();
+	if (files_left() || agent.stopping)
 		return;
 	keep_log();
 	remove_memory();
@@ -408,7 +445,7 @@ static int take_over(struct tpck_error *err)
 		usleep(500);
 		now = tpck_clock_monotonic_ns();
 	}
-	return lock == -EAGAIN ? tpck_error_set(err, EBUSY, "waiting for the agent that holds %s", agent.folder) : lock;
+	return lock == -EAGAIN ? tpck_error_set(err, EBUSY, "waiting for the agent that holds %s", home.folder) : lock;
 }
 
 static int set_up(const char *job, struct tpck_error *err)
@@ -416,26 +453,26 @@ static int set_up(const char *job, struct tpck_error *err)
 	char shm[TPCK_PATH_MAX];
 	int rc;
 
-	tpck_settings_read(&agent.settings, environ);
+	tpck_settings_read(&home.settings, environ);
 	if (!job)
-		job = agent.settings.job;
+		job = home.settings.job;
 	if (!tpck_job_name_valid(job))
 		return tpck_error_set(err, EINVAL, "using '%.100s' as a job's name", job);
-	snprintf(agent.job, sizeof agent.job, "%.200s", job);
-	job = agent.job;
-	tpck_settings_shm(&agent.settings, shm, sizeof shm);
-	if (tpck_path_join(agent.folder, sizeof agent.folder - 64, shm, job))
+	snprintf(home.job, sizeof home.job, "%.200s", job);
+	job = home.job;
+	tpck_settings_shm(&home.settings, shm, sizeof shm);
+	if (tpck_path_join(home.folder, sizeof home.folder - 64, shm, job))
 		return tpck_error_set(err, ENAMETOOLONG, "using %s", shm);
-	tpck_path_join(agent.socket_path, sizeof agent.socket_path, agent.folder, "agent.sock");
+	tpck_path_join(home.socket_path, sizeof home.socket_path, home.folder, "agent.sock");
 	rc = check_memory_folder(shm, TPCK_DOOR_ABOVE | TPCK_DOOR_STICKY, err);
 	if (!rc)
-		rc = check_memory_folder(agent.folder, 0, err);
+		rc = check_memory_folder(home.folder, 0, err);
 	if (!rc)
-		rc = tpck_tiers_open(&agent.tiers, &agent.settings, job, TPCK_WRITER_AUTO, err);
-	for (size_t i = 0; i < agent.tiers.count; i++)
-		agent.tiers.tier[i]->own_only = true;
-	agent.tiers.complain = agent_complain;
-	agent.tier = agent.tiers.tier[0];
+		rc = tpck_tiers_open(&home.tiers, &home.settings, job, TPCK_WRITER_AUTO, err);
+	for (size_t i = 0; i < home.tiers.count; i++)
+		home.tiers.tier[i]->own_only = true;
+	home.tiers.complain = trouble_complain;
+	home.tier = home.tiers.tier[0];
 	return rc;
 }
 
@@ -445,7 +482,7 @@ static int check_launch(bool foreground, struct tpck_error *err)
 
 	const char *ulfm = getenv("OMPI_MCA_mpi_ft_enable");
 
-	agent.launched = peers_launched(&agent, foreground);
+	agent.launched = peers_launched(foreground);
 	agent.together = agent.launched && !(ulfm && atoi(ulfm));
 	if (agent.launched && here && atoi(here) > 1)
 		return tpck_error_set(err, EINVAL, "mpirun has started %s agents on this node, which is to have one (--map-by ppr:1:node)", here);
@@ -511,7 +548,11 @@ int main(int argc, char **argv)
 		if (!foreground && chdir("/"))
 			tpck_log_warn("cannot change to /: %m");
 		clear_ended();
-		rc = agent_begin(&agent, &err);
+		files_taken_over_by(peers_taken_over);
+		session_beyond = &beyond;
+		launch_apart = &accord_apart;
+		peers_heard_by(hearers, sizeof hearers / sizeof *hearers);
+		rc = loop_begin(&agent, parts, sizeof parts / sizeof *parts, &err);
 	}
 	if (rc) {
 		report(err.text);
@@ -521,7 +562,7 @@ int main(int argc, char **argv)
 	}
 	peers_meet();
 	report(foreground ? "" : "ok");
-	agent_loop(&agent);
+	loop_run();
 	if (agent.gathering && !pthread_create(&thread, NULL, end_gathering, NULL))
 		pthread_detach(thread);
 	leave();

@@ -1,0 +1,530 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Making snapshots durable: which, when, and what happens when the store does not want them. */
+#include "config.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "agent/loop/trouble.h"
+#include "agent/programs/programs.h"
+#include "agent/session/copies.h"
+#include "agent/session/flush.h"
+#include "agent/session/flush_private.h"
+#include "agent/session/history.h"
+#include "agent/session/prepare.h"
+#include "agent/session/stash.h"
+#include "agent/session/watermark.h"
+#include "runtime/base/clock.h"
+#include "runtime/base/log.h"
+#include "runtime/store/publish.h"
+#include "runtime/store/quarantine.h"
+#include "runtime/store/retention.h"
+#include "runtime/store/verify.h"
+
+static struct worker flusher;
+/* How the store takes what is written. */
+static struct {
+	uint64_t retry_ns; /* nothing is flushed before */
+	double backoff_sec;
+	char said[sizeof ((struct tpck_error *)0)->text]; /* last complaint, not to be repeated */
+} store;
+
+const char *flush_complaint(void)
+{
+	return store.said;
+}
+
+uint64_t flush_retry_ns(void)
+{
+	return store.retry_ns;
+}
+
+void flush_give(struct job *job)
+{
+	worker_give(&flusher, job);
+}
+
+/* ---- the flusher's part ------------------------------------------------------------------- */
+
+bool flush_permitted(void *context, const struct tpck_point *point)
+{
+	const struct flush_job *flush = context;
+
+	for (size_t i = 0; i < flush->publication.share_count; i++) {
+		enum tpck_allowed allowed = tpck_program_allows(flush->program[i], point);
+
+		if (allowed == TPCK_ALLOWED_NOT_ENDED || allowed == TPCK_ALLOWED_NOT_FENCED)
+			return false;
+	}
+	return true;
+}
+
+struct rule {
+	const uint64_t *generations;
+};
+
+static bool in_progress(void *context, const struct tpck_point *point)
+{
+	const struct rule *rule = context;
+
+	for (const uint64_t *generation = rule->generations; *generation; generation++)
+		if (*generation == point->generation)
+			return true;
+	return false;
+}
+
+static bool offerable(void *context, const struct tpck_manifest *manifest)
+{
+	struct tpck_program *program = program_of(tpck_manifest_identity(manifest), NULL);
+
+	(void)context;
+	return !program || tpck_program_allows(program, &manifest->point) == TPCK_ALLOWED;
+}
+
+/* What is passed over because the program died there, or on the way, stays for whoever asks for it by its
+ * step: there are two of them at most. So does what a slower tier is still being given. */
+static bool spared(void *context, const struct tpck_manifest *manifest)
+{
+	struct tpck_program *program = program_of(tpck_manifest_identity(manifest), NULL);
+
+	(void)context;
+	if (copies_need(&manifest->point))
+		return true;
+	return program && tpck_program_allows(program, &manifest->point) == TPCK_ALLOWED_NOT_LOOP;
+}
+
+/* A process that just came up refers to what an earlier one stored, once that is proven good. */
+void flush_find_base(struct flush_job *flush)
+{
+	struct tpck_publication *p = &flush->publication;
+	struct tpck_catalog catalog;
+	struct tpck_error err = {0};
+
+	if (flush->base || tpck_catalog_load(&catalog, p->tier, NULL, NULL, NULL, NULL))
+		return;
+	for (size_t i = catalog.count; i-- > 0 && !flush->base;) {
+		const struct tpck_share *first = &p->shares[0];
+		int rc;
+
+		if (!tpck_manifest_is_of(catalog.manifests[i], first->rank, first->ordinal, first->identity))
+			continue;
+		rc = tpck_verify(p->tier, catalog.manifests[i], &err);
+		for (size_t s = 0; !rc && s < p->share_count; s++)
+			rc = tpck_manifest_need(catalog.manifests[i], p->tier, p->shares[s].rank, &err);
+		if (rc == -EBADMSG || rc == -ENOENT) {
+			tpck_quarantine(p->tier, &catalog.manifests[i]->point, err.text, NULL);
+			continue;
+		}
+		if (!rc) {
+			flush->base = catalog.manifests[i];
+			catalog.manifests[i] = NULL;
+		}
+		break;
+	}
+	tpck_catalog_free(&catalog);
+}
+
+int flush_retain(struct tpck_tier *tier, const uint64_t *generations, struct tpck_error *err)
+{
+	struct rule rule = {generations};
+	struct tpck_retention retention = {
+		.keep = home.settings.keep, .milestone = home.settings.milestone, .in_progress = in_progress,
+		.offerable = offerable, .spared = spared, .context = &rule,
+	};
+
+	return tpck_retention_apply(tier, &retention, err);
+}
+
+void flush_retain_all(struct flush_job *flush)
+{
+	static char said[sizeof ((struct tpck_error *)0)->text];
+	size_t tier = home_number(flush->publication.tier);
+	struct tpck_error err = {0};
+
+	home_enter(tier);
+	if (flush_retain(flush->publication.tier, flush->running, &err) && strcmp(said, err.text) != 0) {
+		snprintf(said, sizeof said, "%s", err.text);
+		tpck_log_warn("old checkpoints stay: %s", err.text);
+	}
+	home_leave(tier);
+}
+
+static void flush_run(struct job *job)
+{
+	struct flush_job *flush = (struct flush_job *)job;
+	struct tpck_publication *p = &flush->publication;
+	int lock;
+
+	flush->rc = tpck_durable_tier_check(p->tier, &flush->error);
+	if (flush->rc)
+		return;
+	lock = tpck_durable_tier_lock(p->tier, LOCK_WAIT_SEC, &flush->error);
+	if (lock < 0) {
+		flush->rc = lock;
+		return;
+	}
+	for (size_t i = 0; i < p->share_count; i++)
+		stash_settle(flush->program[i]);
+	flush_find_base(flush);
+	p->base = flush->base;
+	flush->began_ns = tpck_clock_monotonic_ns();
+	flush->rc = tpck_publish(p, &flush->published, &flush->error);
+	flush->took_ns = tpck_clock_monotonic_ns() - flush->began_ns;
+	if (!flush->rc)
+		flush_retain_all(flush);
+	close(lock);
+}
+
+/* ---- at start ----------------------------------------------------------------------------- */
+
+struct clear_job {
+	struct job job; /* first */
+	struct tpck_tier *tier;
+};
+
+static void clear_run(struct job *job)
+{
+	struct clear_job *clear = (struct clear_job *)job;
+	struct tpck_error err = {0};
+	int lock;
+
+	if (access(clear->tier->root, W_OK) != 0 || !tpck_durable_tier_was_locked(clear->tier))
+		return;
+	lock = tpck_durable_tier_lock(clear->tier, LOCK_WAIT_SEC, &err);
+	if (lock == -EPERM)
+		return; /* somebody else's: said to the first program that would use it */
+	if (lock < 0 || tpck_retention_clear(clear->tier, &err))
+		tpck_log_warn("remains of earlier runs stay: %s", err.text);
+	if (lock >= 0)
+		close(lock);
+}
+
+static void clear_done(struct agent *agent, struct job *job)
+{
+	(void)agent;
+	loop.jobs--;
+	free(job);
+}
+
+/* What an agent that was killed left half written. */
+static void clear_remains(void)
+{
+	struct clear_job *clear = calloc(1, sizeof *clear);
+
+	if (!clear)
+		return;
+	clear->job.run = clear_run;
+	clear->job.done = clear_done;
+	clear->tier = home.tier;
+	loop.jobs++;
+	flush_give(&clear->job);
+}
+
+/* ---- the event loop's part ---------------------------------------------------------------- */
+
+void flush_failed(uint64_t step, const char *why)
+{
+	if (strcmp(store.said, why) != 0) {
+		snprintf(store.said, sizeof store.said, "%s", why);
+		tpck_log_warn("step %" PRIu64 " is not durable yet: %s", step, why);
+		history_store(0, why);
+	}
+	store.backoff_sec = trouble_backoff(store.backoff_sec);
+	store.retry_ns = tpck_clock_monotonic_ns() + (uint64_t)(store.backoff_sec * 1e9);
+}
+
+void flush_stored(struct agent *agent, struct launch *launch, uint64_t step)
+{
+	struct live *live;
+	uint32_t at = 0;
+
+	launch->durable_any = true;
+	launch->durable_step = step;
+	watermark_durable(agent, launch, step);
+	while ((live = launch_next(launch, &at))) {
+		/* A process that has but one image gets it back: what was in it is safe. */
+		if (live->life == LIFE_RUNNING && live->image_count == 1 && !live->ending)
+			live->newest = -1;
+		atomic_store(&live->session->control->durable_step, step);
+	}
+	flush_works(step);
+}
+
+void flush_works(uint64_t step)
+{
+	if (store.said[0]) {
+		tpck_log_warn("step %" PRIu64 " is durable; the store works again", step);
+		history_store(0, NULL);
+	}
+	store.said[0] = '\0';
+	store.backoff_sec = 0;
+	store.retry_ns = 0;
+	copies_wanted();
+}
+
+/* An image whose bytes are not what they were said to be is good for nothing, and so are the others of its step. */
+static void discard(struct flush_job *flush)
+{
+	struct launch *launch = flush->launch;
+
+	tpck_log_warn("step %" PRIu64 " is given up: %s", flush->step, flush->error.text);
+	for (size_t i = 0; i < flush->publication.share_count; i++) {
+		struct live *live = flush->live[i];
+		struct tpck_held held = {.image = flush->image[i], .generation = launch->generation, .step = flush->step};
+
+		if (live->newest == (int)flush->image[i])
+			live->newest = -1;
+		atomic_store(&live->images[flush->image[i]].map.header->state, TPCK_IMAGE_ABANDONED);
+		if (live->client)
+			client_send(live->client, TPCK_MSG_SURPRISE, &held, sizeof held);
+		if (live->life == LIFE_DEAD)
+			live_retire(live);
+	}
+}
+
+static void retire_dead(struct launch *launch)
+{
+	struct live *live;
+	uint32_t at = 0;
+
+	while ((live = launch_next(launch, &at)))
+		if (live->life == LIFE_DEAD)
+			live_retire(live);
+}
+
+void flush_end(struct flush_job *flush)
+{
+	/* Sessions have jobs, so all are still there. */
+	for (size_t i = 0; flush->live && i < flush->publication.share_count; i++) {
+		flush->live[i]->jobs--;
+		live_unpin(flush->live[i], flush->image[i]);
+	}
+	free(flush->publication.shares);
+	free(flush->live);
+	free(flush->image);
+	free(flush->program);
+	free(flush->running);
+	free(flush);
+}
+
+static void flush_done(struct agent *agent, struct job *job)
+{
+	struct flush_job *flush = (struct flush_job *)job;
+	struct launch *launch = flush->launch;
+
+	loop.jobs--;
+	launch->flushing = false;
+	launch->base = flush->base;
+	if (flush->rc == 0) {
+		tpck_log_info("step %" PRIu64 " is durable: %.1f MiB, %.1f of it new, written in %.2f s, read back in %.2f s", flush->step,
+			      (double)tpck_manifest_bytes(flush->published) / (1 << 20),
+			      (double)flush->published->stored_bytes / (1 << 20), (double)flush->write_ns / 1e9,
+			      (double)(flush->took_ns - flush->write_ns) / 1e9);
+		history_durable(launch_first(launch), flush->published, flush->write_ns, flush->took_ns - flush->write_ns);
+		tpck_manifest_free(launch->base);
+		launch->base = flush->published;
+		history_interval(0)->cost_sec = (double)flush->took_ns / 1e9;
+		flush_stored(agent, launch, flush->step);
+	} else if (flush->rc == -EEXIST) {
+		flush_stored(agent, launch, flush->step);
+	} else if (flush->rc == -ECANCELED) {
+		tpck_log_info("%s", flush->error.text);
+		retire_dead(launch);
+	} else if (flush->rc == -EBADMSG) {
+		discard(flush);
+	} else {
+		flush_failed(flush->step, flush->error.text);
+	}
+	flush_end(flush);
+	/* What is durable now may give way to who was told that there is no room. */
+	prepare_again(agent);
+}
+
+uint64_t *flush_running(const struct agent *agent)
+{
+	uint64_t *generations;
+	size_t count = 0;
+
+	for (const struct live *live = agent->lives; live; live = live->next)
+		count++;
+	generations = calloc(count + 1, sizeof *generations);
+	count = 0;
+	for (const struct live *live = agent->lives; generations && live; live = live->next)
+		if (live->life != LIFE_GONE)
+			generations[count++] = live->session->name.generation;
+	return generations;
+}
+
+/* The part of one rank, whose image is pinned. */
+static void add_share(struct flush_job *flush, struct live *live, unsigned i)
+{
+	size_t place = flush->publication.share_count++;
+	struct live_image *image = &live->images[i];
+	struct tpck_share *share = &flush->publication.shares[place];
+
+	flush->live[place] = live;
+	flush->image[place] = i;
+	flush->program[place] = live->program;
+	*share = (struct tpck_share){
+		.session_path = live->session->path, .image_path = image->path, .image = image->map,
+		.identity = live->session->identity, .rank = live->session->name.rank,
+		.ordinal = live->session->name.ordinal,
+	};
+	tpck_notes_take(&share->notes, &live->session->control->status);
+	atomic_fetch_add(&image->map.header->pins, 1);
+	live->jobs++;
+}
+
+struct flush_job *flush_new(struct agent *agent, struct launch *launch, struct tpck_tier *tier, uint64_t step)
+{
+	struct flush_job *flush = calloc(1, sizeof *flush);
+	const struct tpck_control *control = launch_first(launch)->session->control;
+	struct live *live;
+	uint32_t at = 0;
+
+	if (!flush)
+		return NULL;
+	flush->running = flush_running(agent);
+	flush->publication.shares = calloc(launch->here.count, sizeof *flush->publication.shares);
+	flush->live = calloc(launch->here.count, sizeof *flush->live);
+	flush->image = calloc(launch->here.count, sizeof *flush->image);
+	flush->program = calloc(launch->here.count, sizeof *flush->program);
+	if (!flush->running || !flush->publication.shares || !flush->live || !flush->image || !flush->program) {
+		flush_end(flush);
+		return NULL;
+	}
+	flush->launch = launch;
+	flush->step = step;
+	flush->publication.tier = tier;
+	flush->publication.world = launch->world;
+	flush->publication.parent = (struct tpck_point){control->parent_generation, control->resume_step};
+	flush->publication.permitted = flush_permitted;
+	flush->publication.context = flush;
+	flush->publication.write_ns = &flush->write_ns;
+	while ((live = launch_next(launch, &at))) {
+		int i = live_image_of(live, step);
+
+		if (i >= 0)
+			add_share(flush, live, (unsigned)i);
+	}
+	return flush;
+}
+
+static void begin(struct agent *agent, struct launch *launch, uint64_t step)
+{
+	struct flush_job *flush = flush_new(agent, launch, home.tier, step);
+
+	if (!flush)
+		return;
+	flush->job.run = flush_run;
+	flush->job.done = flush_done;
+	flush->base = launch->base;
+	launch->base = NULL;
+	launch->flushing = true;
+	launch->flush_begun_ns = tpck_clock_monotonic_ns();
+	loop.jobs++;
+	flush_give(&flush->job);
+}
+
+/* What a launch's processes are at, all in all. */
+struct condition {
+	bool known, settling, died, failing, ending;
+};
+
+static struct condition condition_of(const struct launch *launch)
+{
+	struct condition c = {.known = true, .ending = true};
+	const struct live *live;
+	uint32_t at = 0;
+
+	while ((live = launch_next(launch, &at))) {
+		c.known = c.known && live->program;
+		c.settling = c.settling || live->life == LIFE_SETTLING;
+		c.died = c.died || (live->life == LIFE_DEAD && !live->ended_well);
+		c.failing = c.failing || (live->ending && live->status != 0);
+		c.ending = c.ending && (live->ended_well || (live->ending && live->status == 0));
+	}
+	return c;
+}
+
+/* Nanoseconds until this launch's newest step is due; 0: now; UINT64_MAX: nothing is. */
+static uint64_t due_in(const struct agent *agent, const struct launch *launch, uint64_t now)
+{
+	const struct tpck_interval *interval = &home.settings.durable_interval;
+	uint64_t since = launch->flush_begun_ns ? launch->flush_begun_ns : launch->begun_ns, step;
+	struct condition c;
+	double wait;
+
+	if ((launch->apart && !launch_apart->may_flush(launch)) || launch->flushing || launch_settled(launch) || !launch_newest(launch, &step))
+		return UINT64_MAX;
+	c = condition_of(launch);
+	if (!c.known || c.settling)
+		return UINT64_MAX;
+	if (c.died || agent->stopping || c.failing || (launch->apart && launch_apart->hurries(launch)))
+		return 0;
+	/* What a program that ended well leaves is nobody's to go on from. */
+	if (c.ending)
+		return UINT64_MAX;
+	if (interval->unit == TPCK_INTERVAL_ITERATIONS) {
+		uint64_t last = launch->durable_any ? launch->durable_step : launch_first(launch)->session->control->resume_step;
+
+		return (double)(step - last) >= interval->count ? 0 : UINT64_MAX;
+	}
+	wait = interval->unit == TPCK_INTERVAL_SECONDS ? interval->count : tpck_interval_auto(history_interval(0));
+	if (since + (uint64_t)(wait * 1e9) <= now)
+		return 0;
+	return since + (uint64_t)(wait * 1e9) - now;
+}
+
+static uint64_t deadline(const struct agent *agent)
+{
+	uint64_t now = tpck_clock_monotonic_ns(), soonest = UINT64_MAX;
+
+	for (const struct launch *launch = agent->launches; launch; launch = launch->next) {
+		uint64_t due = due_in(agent, launch, now);
+
+		if (due != UINT64_MAX && now + due < soonest)
+			soonest = now + due;
+	}
+	return soonest != UINT64_MAX && soonest < store.retry_ns ? store.retry_ns : soonest;
+}
+
+static void consider(struct agent *agent)
+{
+	uint64_t now = tpck_clock_monotonic_ns(), step;
+
+	if (now < store.retry_ns)
+		return;
+	/* The dead first: nobody else has what they leave. */
+	for (int dead = 1; dead >= 0; dead--)
+		for (struct launch *launch = agent->launches; launch; launch = launch->next)
+			if (launch_is_dead(launch) == dead && launch_newest(launch, &step) && due_in(agent, launch, now) == 0) {
+				if (launch->apart)
+					launch_apart->flush(agent, launch, step);
+				else
+					begin(agent, launch, step);
+			}
+}
+
+static int begin_flusher(struct agent *agent, struct tpck_error *err)
+{
+	int rc = worker_start(&flusher);
+
+	(void)agent;
+	(void)err;
+	if (!rc)
+		clear_remains();
+	return rc;
+}
+
+static void stop(struct agent *agent)
+{
+	(void)agent;
+	worker_stop(&flusher);
+}
+
+const struct loop_part flush_loop = {.begin = begin_flusher, .consider = consider, .deadline = deadline, .stop = stop};

@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Making snapshots of launches on several nodes durable: each node writes its ranks' part, the leader joins them. */
+#include "config.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "agent/session/copies.h"
+#include "agent/session/flush.h"
+#include "agent/session/flush_private.h"
+#include "agent/session/history.h"
+#include "agent/session/stash.h"
+#include "runtime/base/clock.h"
+#include "runtime/base/log.h"
+
+/* The last checkpoint that all nodes made, if it was another one than what is known, and of it what this node's ranks have. A
+ * reference into it is compared with its digest as it is made. */
+static void refresh_base(struct flush_job *flush)
+{
+	const struct tpck_publication *p = &flush->publication;
+	struct tpck_manifest *manifest;
+	struct tpck_error err = {0};
+
+	if (!flush->last.generation || (flush->base && tpck_point_compare(&flush->base->point, &flush->last) == 0) ||
+	    tpck_manifest_load(&manifest, p->tier, &flush->last, NULL))
+		return;
+	tpck_manifest_free(flush->base);
+	flush->base = manifest;
+	/* What cannot be read is written anew. */
+	for (size_t i = 0; i < p->share_count && !err.code; i++)
+		if (tpck_manifest_need(manifest, p->tier, p->shares[i].rank, &err))
+			tpck_log_warn("not all of the last checkpoint is referred to: %s", err.text);
+}
+
+static void part_run(struct job *job)
+{
+	struct flush_job *flush = (struct flush_job *)job;
+	struct tpck_publication *p = &flush->publication;
+	int lock;
+
+	flush->rc = tpck_durable_tier_check(p->tier, &flush->error);
+	if (flush->rc)
+		return;
+	lock = tpck_durable_tier_share(p->tier, LOCK_WAIT_SEC, &flush->error);
+	if (lock < 0) {
+		flush->rc = lock;
+		return;
+	}
+	for (size_t i = 0; i < p->share_count; i++)
+		stash_settle(flush->program[i]);
+	refresh_base(flush);
+	p->base = flush->base;
+	flush->rc = tpck_publish_part(p, &flush->published, &flush->error);
+	close(lock);
+}
+
+static void part_done(struct agent *agent, struct job *job)
+{
+	struct flush_job *flush = (struct flush_job *)job;
+	struct launch *launch = flush->launch;
+
+	loop.jobs--;
+	launch->flushing = false;
+	launch->base = flush->base;
+	tpck_manifest_free(flush->published);
+	flush->through(agent, launch, flush->step, flush->rc == -EEXIST ? 0 : flush->rc, flush->error.text);
+	flush_end(flush);
+}
+
+void flush_part(struct agent *agent, struct launch *launch, uint64_t step, flush_through *through)
+{
+	struct flush_job *flush = launch->flushing || !launch_first(launch) ? NULL : flush_new(agent, launch, home_shared_tier(), step);
+
+	if (!flush || flush->publication.share_count == 0) {
+		if (flush)
+			flush_end(flush);
+		through(agent, launch, step, -EAGAIN, "a node has no image of it any more, or no memory");
+		return;
+	}
+	if (launch->durable_any)
+		flush->last = (struct tpck_point){launch->generation, launch->durable_step};
+	flush->job.run = part_run;
+	flush->job.done = part_done;
+	flush->through = through;
+	flush->base = launch->base;
+	launch->base = NULL;
+	launch->flushing = true;
+	launch->flush_begun_ns = tpck_clock_monotonic_ns();
+	loop.jobs++;
+	flush_give(&flush->job);
+}
+
+/* ---- the leader's ------------------------------------------------------------------------- */
+
+static void join_run(struct job *job)
+{
+	struct flush_job *flush = (struct flush_job *)job;
+	struct tpck_publication *p = &flush->publication;
+	struct tpck_point point = {flush->launch->generation, flush->step};
+	int lock = tpck_durable_tier_lock(p->tier, LOCK_WAIT_SEC, &flush->error);
+
+	if (lock < 0) {
+		flush->rc = lock;
+		return;
+	}
+	flush->rc = tpck_publish_join(p->tier, &point, p->world, flush_permitted, flush, &flush->published, &flush->error);
+	flush->took_ns = tpck_clock_monotonic_ns() - flush->began_ns;
+	if (!flush->rc)
+		flush_retain_all(flush);
+	close(lock);
+}
+
+static void join_done(struct agent *agent, struct job *job)
+{
+	struct flush_job *flush = (struct flush_job *)job;
+	struct launch *launch = flush->launch;
+	char why[400] = "";
+
+	loop.jobs--;
+	if (flush->rc == 0) {
+		tpck_log_info("step %" PRIu64 " of %u ranks is durable: %.1f MiB, %.1f of it new", flush->step, launch->world,
+			      (double)tpck_manifest_bytes(flush->published) / (1 << 20),
+			      (double)flush->published->stored_bytes / (1 << 20));
+		history_durable(launch_first(launch), flush->published, flush->took_ns, 0);
+		history_interval(0)->cost_sec = (double)flush->took_ns / 1e9;
+		copies_joined();
+	} else if (flush->rc == -EAGAIN) {
+		snprintf(why, sizeof why, "%.300s: is TRANSPCKPT_DIR one folder that all nodes see?", flush->error.text);
+	} else if (flush->rc == -ECANCELED) {
+		tpck_log_info("%s", flush->error.text);
+	} else if (flush->rc != -EEXIST) {
+		snprintf(why, sizeof why, "%.300s", flush->error.text);
+	}
+	tpck_manifest_free(flush->published);
+	launch_apart->joined(agent, launch, flush->step, flush->rc == 0 || flush->rc == -EEXIST ? NULL : why);
+	flush_end(flush);
+}
+
+void flush_join(struct agent *agent, struct launch *launch, uint64_t step, uint64_t began_ns)
+{
+	struct flush_job *flush = launch_first(launch) ? flush_new(agent, launch, home_shared_tier(), step) : NULL;
+
+	if (!flush) {
+		launch_apart->joined(agent, launch, step, "out of memory");
+		return;
+	}
+	flush->job.run = join_run;
+	flush->job.done = join_done;
+	flush->began_ns = began_ns;
+	loop.jobs++;
+	flush_give(&flush->job);
+}

@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the files that make snapshots durable share. */
+#ifndef TPCK_AGENT_SESSION_FLUSH_PRIVATE_H
+#define TPCK_AGENT_SESSION_FLUSH_PRIVATE_H
+
+#include "agent/session/agent.h"
+#include "agent/session/flush.h"
+#include "runtime/store/publish.h"
+
+/* How long a publication waits for another process that removes or publishes in the same job. */
+#define LOCK_WAIT_SEC 30.0
+
+/* The ranks of a launch that are here, by rank; or of a copy, which has no sessions (salvage/write.c). */
+struct flush_job {
+	struct job job; /* first */
+	struct launch *launch;
+	uint64_t step;
+	struct live **live;          /* NULL: it has none */
+	unsigned *image;             /* of each session, pinned */
+	struct tpck_program **program;
+	struct tpck_publication publication;
+	struct tpck_point last;      /* of a part: the newest checkpoint of this launch; generation 0: none */
+	struct tpck_manifest *base;  /* taken from the launch, given back changed */
+	uint64_t *running;           /* generations that may have work in progress, 0 at the end */
+	uint64_t began_ns, took_ns, write_ns;
+	flush_through *through;      /* of a part */
+	int rc;
+	struct tpck_manifest *published;
+	struct tpck_error error;
+};
+
+/* Of a step that all ranks here have an image of; these are pinned. NULL: no memory. */
+struct flush_job *flush_new(struct agent *agent, struct launch *launch, struct tpck_tier *tier, uint64_t step);
+/* Gives the pins back, and frees it. */
+void flush_end(struct flush_job *flush);
+/* Whether a point may still be published. The flusher's thread. */
+bool flush_permitted(void *context, const struct tpck_point *point);
+/* Removes what is too old; the tier's lock is held. The flusher's thread. */
+void flush_retain_all(struct flush_job *flush);
+/* Says why, once, and waits longer from time to time. */
+void flush_failed(uint64_t step, const char *why);
+/* The step is durable. */
+void flush_stored(struct agent *agent, struct launch *launch, uint64_t step);
+/* So the store works. */
+void flush_works(uint64_t step);
+/* Generations that have sessions here, 0 at the end; malloc'd, or NULL. */
+uint64_t *flush_running(const struct agent *agent);
+/* What its unchanged chunks may refer to: the newest checkpoint of its program, proven good. The flusher's thread. */
+void flush_find_base(struct flush_job *flush);
+
+#endif
