@@ -134,8 +134,11 @@ static void follow(const struct tpck_root *root)
 	struct tpck_log_reader *reader;
 
 	snprintf(session, sizeof session, "%s", root->session);
-	if (strlen(root->session) >= sizeof session || !find_standin(own_library) || open_page(false) || tpck_log_open(&reader, session, root->cut))
+	if (strlen(root->session) >= sizeof session || !find_standin(own_library) || open_page(false) || tpck_log_open(&reader, session, root->cut)) {
+		tpck_log_warn("what this program starts, and the first run had started, is started again: what stands in for it, or the record in %s, cannot be used",
+			      root->session);
 		return;
+	}
 	while ((record = tpck_log_next(reader)))
 		learn_program(record);
 	roots_boundary_ns = root->boundary_ns;

@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "runtime/base/clock.h"
@@ -25,6 +26,7 @@
 
 /* So often it is looked at a file again that grows meanwhile. */
 enum { TRIES = 8 };
+#define LOCK_NS 2000000000ull
 static struct tpck_writings *all;    /* of this process, and of those that it makes */
 static int unnamed = -1;             /* a descriptor of it, as long as there is no session */
 static const struct tpck_settings *settings;
@@ -131,9 +133,43 @@ static void outlive(struct tpck_writings *from, const struct tpck_writing *entry
 	atomic_store(&from->head.has_outlived, true);
 }
 
+/* Whoever has the lock takes back much, or is stopped: a second wait for the same one is none. */
+static bool take_lock(struct tpck_writings *of)
+{
+	struct timespec pause = {0, 1000000};
+	uint64_t until = tpck_clock_monotonic_ns() + LOCK_NS;
+	int32_t holder = 0;
+	bool taken;
+
+	while (!(taken = tpck_shared_lock_take(&of->head.lock)) && (holder = atomic_load(&of->head.lock)) != atomic_load(&of->head.stuck) &&
+	       tpck_clock_monotonic_ns() < until)
+		tpck_sys_clock_nanosleep(CLOCK_MONOTONIC, 0, &pause, NULL);
+	if (!taken && holder)
+		atomic_store(&of->head.stuck, holder);
+	return taken;
+}
+
+static void say_stuck(void)
+{
+	static int32_t said;
+	int32_t stuck = all ? atomic_load(&all->head.stuck) : 0;
+
+	if (!stuck || stuck == said)
+		return;
+	said = stuck;
+	tpck_log_warn("process %d holds the lock of what processes wrote to files, and does not go on: what those wrote that are started again meanwhile is not taken back, "
+		      "and may be there twice", stuck);
+}
+
 static void say_left(void)
 {
-	if (!all || !(atomic_load(&all->head.has_left) || atomic_load(&all->head.has_outlived)) || !tpck_shared_lock_take(&all->head.lock))
+	bool locked;
+
+	say_stuck();
+	if (!all || !(atomic_load(&all->head.has_left) || atomic_load(&all->head.has_outlived)))
+		return;
+	locked = tpck_shared_lock_take(&all->head.lock);
+	if (!locked && !atomic_load(&all->head.stuck))
 		return;
 	if (atomic_exchange(&all->head.has_outlived, false))
 		tpck_log_warn("processes of the first run have not ended, and what they write from here on those write once more that are started again: %s",
@@ -141,6 +177,8 @@ static void say_left(void)
 	if (atomic_exchange(&all->head.has_left, false))
 		tpck_log_warn("processes of the first run that are started again wrote to files that cannot be put back, and will write to them once more: %s",
 			      all->head.left);
+	if (!locked)
+		return;
 	all->head.left[0] = all->head.outlived[0] = '\0';
 	tpck_shared_lock_free(&all->head.lock);
 }
@@ -313,7 +351,7 @@ static void take_back_where(struct tpck_writings *from, bool (*wanted)(const str
 	uint32_t count;
 
 	tpck_former_await(&from->head.patient_ns);
-	if (!tpck_shared_lock_take(&from->head.lock)) {
+	if (!take_lock(from)) {
 		errno = saved;
 		return;
 	}

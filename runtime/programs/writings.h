@@ -61,6 +61,7 @@ struct tpck_writings {
 		_Atomic uint64_t patient_ns; /* until then it is waited for processes of the run that was gone on from; 0: nobody has waited yet */
 		/* Names of files that could not be put back, and processes that had not ended by then; guarded by the lock, and said by the process with the log. */
 		_Atomic bool has_left, has_outlived;
+		_Atomic int32_t stuck; /* the process for whose lock somebody has waited in vain, or 0 */
 		char left[150], outlived[80];
 	} head;
 	char pad[512 - sizeof(struct tpck_writings_head)];
