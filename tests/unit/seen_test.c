@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -84,9 +85,17 @@ static const char *reads(const char *name)
 
 static void cannot_be_made(void)
 {
+	struct rlimit before, limit;
+
 	mkdir(in(TPCK_SEEN), 0700);
 	tap_ok(shows(strerror(EEXIST)), "a line says that the file cannot be made", text);
 	rmdir(in(TPCK_SEEN));
+	getrlimit(RLIMIT_FSIZE, &before);
+	limit = before;
+	limit.rlim_cur = 4096;
+	setrlimit(RLIMIT_FSIZE, &limit);
+	tap_ok(shows(strerror(EFBIG)), "nor where files may not get so large, which ends no program", text);
+	setrlimit(RLIMIT_FSIZE, &before);
 }
 
 static void is_seen(void)

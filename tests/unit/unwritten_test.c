@@ -7,6 +7,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -202,8 +203,25 @@ static void waits(void)
 	waitpid(holder, NULL, 0);
 }
 
+/* Before there is a session what children write is noted in a file without a name. */
+static void may_not_get_so_large(void)
+{
+	struct rlimit before, limit;
+	int fd = -1;
+	const void *made;
+
+	getrlimit(RLIMIT_FSIZE, &before);
+	limit = before;
+	limit.rlim_cur = 4096;
+	setrlimit(RLIMIT_FSIZE, &limit);
+	made = tpck_writings_unnamed("/dev/shm", &fd);
+	setrlimit(RLIMIT_FSIZE, &before);
+	tap_ok(!made && fd < 0, "where files may not get so large there is none, which ends no program", "");
+}
+
 int main(void)
 {
+	may_not_get_so_large();
 	folder = tap_folder("/tmp");
 	first = tpck_writings_new(folder, TPCK_WRITTEN_BEHIND);
 	if (!first)
