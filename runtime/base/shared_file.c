@@ -9,6 +9,7 @@
 #include "runtime/base/kernel.h"
 #include "runtime/base/shared_file.h"
 #include "runtime/base/undumped.h"
+#include "runtime/base/unsignalled.h"
 
 static void *map(int fd, size_t bytes)
 {
@@ -19,13 +20,16 @@ static void *map(int fd, size_t bytes)
 
 void *tpck_shared_file_new(const char *path, size_t bytes)
 {
+	struct tpck_unsignalled signals;
 	void *at = NULL;
 	int fd;
 
 	tpck_sys_unlinkat(AT_FDCWD, path, 0);
 	fd = tpck_sys_openat(AT_FDCWD, path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+	tpck_unsignalled_begin(&signals);
 	if (fd >= 0 && !tpck_sys_fallocate(fd, 0, 0L, (long)bytes))
 		at = map(fd, bytes);
+	tpck_unsignalled_end(&signals);
 	if (fd >= 0)
 		tpck_sys_close(fd);
 	if (fd >= 0 && !at)

@@ -94,8 +94,13 @@ static bool is_shown(void)
 /* Where there is no room the real path counts. */
 void tpck_seen_put(uint64_t digest, enum tpck_seen_kind kind, int fd, ino_t inode)
 {
-	struct slot *at = is_shown() ? slot_of(digest, true) : NULL;
+	static bool said;
+	bool shown = is_shown();
+	struct slot *at = shown ? slot_of(digest, true) : NULL;
 
+	if (shown && !at && !said)
+		tpck_log_warn("workers and services do not see all that the program has written until it is live: there are more than %d files", SLOTS);
+	said = said || (shown && !at);
 	if (!at)
 		return;
 	atomic_store(&at->kind, TPCK_SEEN_REAL);
@@ -107,6 +112,7 @@ void tpck_seen_put(uint64_t digest, enum tpck_seen_kind kind, int fd, ino_t inod
 /* Paths that other processes write to. */
 static struct given {
 	uint64_t digest;
+	bool said; /* that it cannot be */
 	struct given *next;
 } *given;
 
@@ -114,24 +120,33 @@ void tpck_follow_given(const char *path)
 {
 	struct given *of = malloc(sizeof *of);
 
-	if (!of)
+	if (!of) {
+		tpck_log_warn("there is no memory for it that other processes write to %s: what they write while the program runs forward may be lost", path);
 		return;
-	*of = (struct given){tpck_follow_digest(path), given};
+	}
+	*of = (struct given){tpck_follow_digest(path), false, given};
 	given = of;
 }
 
 void tpck_seen_give(struct tpck_overlay_entry *entry)
 {
-	const struct given *of = given;
-	int fd;
+	struct given *of = given;
+	int fd = -1, result;
 
 	while (of && of->digest != entry->digest)
 		of = of->next;
-	if (!of || entry->given || entry->linked || tpck_reconcile_file(entry))
+	if (!of || entry->given || entry->linked)
 		return;
-	fd = tpck_sys_high(tpck_sys_openat(AT_FDCWD, entry->path, O_RDWR | O_CLOEXEC, 0));
-	if (fd < 0)
+	result = tpck_reconcile_file(entry);
+	if (!result)
+		fd = tpck_sys_high(tpck_sys_openat(AT_FDCWD, entry->path, O_RDWR | O_CLOEXEC, 0));
+	if (fd < 0) {
+		errno = result ? -result : errno;
+		if (!of->said)
+			tpck_log_warn("what other processes write to %s while the program runs forward may be lost: %m", entry->path);
+		of->said = true;
 		return;
+	}
 	tpck_sys_close(entry->fd);
 	entry->fd = fd;
 	entry->inode = 0;
@@ -187,11 +202,16 @@ void tpck_follow_see(const char *session)
 	int saved = errno;
 
 	if (session && snprintf(path, sizeof path, "%s/" TPCK_SEEN, session) < (int)sizeof path) {
+		errno = EBADMSG;
 		table = tpck_shared_file_open(path, sizeof *table);
 		if (table && (table->magic != MAGIC || table->version != TPCK_WIRE_VERSION)) {
 			tpck_sys_munmap(table, sizeof *table);
 			table = NULL;
+			errno = EBADMSG;
 		}
+		/* Where there is none the program has said so. */
+		if (!table && errno != ENOENT)
+			tpck_log_warn("this process does not see what its program has written until that is live: %s cannot be read: %m", path);
 	}
 	atomic_store(&tpck_follow_sees_now, table != NULL);
 	errno = saved;

@@ -33,6 +33,7 @@ struct shared {
 	tpck_shared_lock lock;   /* of the places */
 	_Atomic uint32_t used;   /* places */
 	_Atomic bool unplaced;   /* a forked child has a child that has no place */
+	_Atomic bool more_again; /* one that is not named below, as another process did not let go of the lock */
 	char again[TPCK_PROGRAM_NAMES]; /* programs that had ended, and are started again nevertheless; guarded by `lock` */
 	struct tpck_child child[PLACES];
 };
@@ -88,8 +89,12 @@ void tpck_child_again(const char *name)
 {
 	size_t used;
 
-	if (!shared || !tpck_shared_lock_take(&shared->lock))
+	if (!shared)
 		return;
+	if (!tpck_shared_lock_take(&shared->lock)) {
+		atomic_store(&shared->more_again, true);
+		return;
+	}
 	used = strlen(shared->again);
 	snprintf(shared->again + used, sizeof shared->again - used, "%s%.40s", used ? ", " : "", name);
 	tpck_shared_lock_free(&shared->lock);
@@ -97,7 +102,9 @@ void tpck_child_again(const char *name)
 
 const char *tpck_children_again(void)
 {
-	return shared ? shared->again : "";
+	if (!shared)
+		return "";
+	return !shared->again[0] && atomic_load(&shared->more_again) ? "some whose names are not known" : shared->again;
 }
 
 bool tpck_child_own(int place)

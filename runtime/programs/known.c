@@ -8,6 +8,7 @@
 
 #include "runtime/base/digest.h"
 #include "runtime/base/layout.h"
+#include "runtime/base/log.h"
 #include "runtime/follow/follow.h"
 #include "runtime/programs/programs_private.h"
 
@@ -21,6 +22,15 @@ static struct wrote {
 static char behind[TPCK_PROGRAM_NAMES];
 static unsigned behind_count;
 static uint32_t ends;
+
+static void say_short(void)
+{
+	static bool said;
+
+	if (!said)
+		tpck_log_warn("there is no memory for all that the record has of programs: some may be started again, or write to files twice");
+	said = true;
+}
 
 struct tpck_known *tpck_known_of(uint32_t thread, uint32_t ordinal)
 {
@@ -47,6 +57,8 @@ static struct tpck_known *known_new(const struct tpck_record_program *program)
 		of->said_end = &of->said;
 		of->next = *bucket;
 		*bucket = of;
+	} else {
+		say_short();
 	}
 	return of;
 }
@@ -57,8 +69,13 @@ static void learn_wrote(uint32_t writer, const char *path)
 
 	while (of && (of->writer != writer || strcmp(of->path, path) != 0))
 		of = of->next;
-	if (of || !(of = calloc(1, sizeof *of)))
+	if (of)
 		return;
+	of = calloc(1, sizeof *of);
+	if (!of) {
+		say_short();
+		return;
+	}
 	*of = (struct wrote){writer, path, wrote};
 	wrote = of;
 }
@@ -100,6 +117,7 @@ void tpck_programs_learn(const struct tpck_record *record)
 		if (!of)
 			of = known_new(program);
 		if (!of || !made) {
+			say_short();
 			free(made);
 			return;
 		}
@@ -115,8 +133,12 @@ void tpck_programs_learn(const struct tpck_record *record)
 		of->lost = true;
 	} else if (of && record->detail == TPCK_PROGRAM_SAID) {
 		said = calloc(1, sizeof *said);
-		if (!said)
+		if (!said) {
+			/* What lacks a piece is not played. */
+			of->lost = true;
+			say_short();
 			return;
+		}
 		said->record = program;
 		said->bytes = record->bytes - (uint32_t)sizeof *program;
 		*of->said_end = said;

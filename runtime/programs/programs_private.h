@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Between the parts of programs: children.c (children, and what the log gets of them), known.c (what it says), starts.c (what is started while running
- * forward), written.c (what this process writes to files, if the program has made it), unwritten.c (what of that is taken back) and unseen.c (programs that
- * nobody can follow). */
+ * forward), written.c (what this process writes to files, if the program has made it), unwritten.c (what of that is taken back), former.c (what processes of
+ * the run that is gone on from have noted) and unseen.c (programs that nobody can follow). */
 #ifndef TPCK_RUNTIME_PROGRAMS_PROGRAMS_PRIVATE_H
 #define TPCK_RUNTIME_PROGRAMS_PROGRAMS_PRIVATE_H
 
@@ -145,6 +145,25 @@ void tpck_unwritten_of(uint32_t writer);
 bool tpck_written_is(const struct tpck_writing *entry, uint32_t kind, const struct stat *found);
 /* The entry is done with. False: it was already. */
 bool tpck_written_settles(struct tpck_writings *writings, struct tpck_writing *entry);
+
+/* ---- former.c ---- */
+/* The entries in that session of the run that is gone on from, of processes that are made again, are `to`'s as well from here on. False: not all is known of
+ * what they wrote. */
+bool tpck_former_inherit(const char *session, struct tpck_writings *to);
+/* Whether those processes may have noted more since. */
+bool tpck_former_is_kept(void);
+/* What they have noted since is inherited, too. */
+void tpck_former_read(struct tpck_writings *to);
+/* Whether not all is known of what they wrote since. */
+bool tpck_former_lack(void);
+/* From here on nothing more is read. */
+void tpck_former_end(void);
+/* How much the process of an inherited entry has written by now, at most. */
+int64_t tpck_former_wrote(const struct tpck_writing *entry);
+/* Whether the entry's process is there still. */
+bool tpck_former_lives(const struct tpck_writing *entry);
+/* Waits until none of those processes is there. *until: how long all who make processes wait for that together. */
+void tpck_former_await(_Atomic uint64_t *until);
 
 /* ---- unseen.c ---- */
 /* Whether the program of that process is there, and this library is not in it, nor is it one whose files are known (follow/services.c). The names of files that it has

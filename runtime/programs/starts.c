@@ -18,6 +18,7 @@
 #include "runtime/base/log.h"
 #include "runtime/base/readable.h"
 #include "runtime/base/text.h"
+#include "runtime/base/unsignalled.h"
 #include "runtime/follow/caches.h"
 #include "runtime/follow/follow.h"
 #include "runtime/programs/programs_private.h"
@@ -103,6 +104,7 @@ static bool find_standin(const char *library)
 /* is_new: else it is its root's. */
 static int open_page(bool is_new)
 {
+	struct tpck_unsignalled signals;
 	char path[340];
 	int fd;
 
@@ -112,7 +114,9 @@ static int open_page(bool is_new)
 	fd = tpck_sys_openat(AT_FDCWD, path, O_RDWR | (is_new ? O_CREAT | O_EXCL : 0) | O_NOFOLLOW | O_CLOEXEC, 0600);
 	if (fd < 0)
 		return -errno;
+	tpck_unsignalled_begin(&signals);
 	page = is_new && tpck_sys_ftruncate(fd, sizeof *page) ? MAP_FAILED : tpck_sys_mmap(NULL, sizeof *page, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	tpck_unsignalled_end(&signals);
 	tpck_sys_close(fd);
 	if (page == MAP_FAILED) {
 		page = NULL;
@@ -134,8 +138,11 @@ static void follow(const struct tpck_root *root)
 	struct tpck_log_reader *reader;
 
 	snprintf(session, sizeof session, "%s", root->session);
-	if (strlen(root->session) >= sizeof session || !find_standin(own_library) || open_page(false) || tpck_log_open(&reader, session, root->cut))
+	if (strlen(root->session) >= sizeof session || !find_standin(own_library) || open_page(false) || tpck_log_open(&reader, session, root->cut)) {
+		tpck_log_warn("what this program starts, and the first run had started, is started again: what stands in for it, or the record in %s, cannot be used",
+			      root->session);
 		return;
+	}
 	while ((record = tpck_log_next(reader)))
 		learn_program(record);
 	roots_boundary_ns = root->boundary_ns;

@@ -6,12 +6,12 @@
  */
 #include "config.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "runtime/base/clock.h"
@@ -24,7 +24,9 @@
 #include "runtime/programs/writings.h"
 #include "runtime/wire/segment.h"
 
-enum { NAMES = sizeof ((struct tpck_writings_head *)0)->left };
+/* So often it is looked at a file again that grows meanwhile. */
+enum { TRIES = 8 };
+#define LOCK_NS 2000000000ull
 static struct tpck_writings *all;    /* of this process, and of those that it makes */
 static int unnamed = -1;             /* a descriptor of it, as long as there is no session */
 static const struct tpck_settings *settings;
@@ -111,21 +113,73 @@ static void leave(struct tpck_writings *from, const char *path)
 {
 	const char *slash = strrchr(path, '/');
 	char *names = from->head.left;
-	size_t used = strnlen(names, NAMES - 1);
+	size_t used = strnlen(names, sizeof from->head.left - 1);
 
 	if (!strstr(names, slash ? slash + 1 : path))
-		snprintf(names + used, NAMES - used, "%s%.60s", used ? ", " : "", slash ? slash + 1 : path);
+		snprintf(names + used, sizeof from->head.left - used, "%s%.60s", used ? ", " : "", slash ? slash + 1 : path);
 	atomic_store(&from->head.has_left, true);
+}
+
+/* The lock is held. The entry's process may go on writing. */
+static void outlive(struct tpck_writings *from, const struct tpck_writing *entry)
+{
+	const char *slash = strrchr(entry->path, '/');
+	char *names = from->head.outlived, name[16];
+	size_t used = strnlen(names, sizeof from->head.outlived - 1);
+
+	snprintf(name, sizeof name, "%d (", atomic_load(&entry->process));
+	if (!strstr(names, name))
+		snprintf(names + used, sizeof from->head.outlived - used, "%s%s%.40s)", used ? ", " : "", name, slash ? slash + 1 : entry->path);
+	atomic_store(&from->head.has_outlived, true);
+}
+
+/* Whoever has the lock takes back much, or is stopped: a second wait for the same one is none. */
+static bool take_lock(struct tpck_writings *of)
+{
+	struct timespec pause = {0, 1000000};
+	uint64_t until = tpck_clock_monotonic_ns() + LOCK_NS;
+	int32_t holder = 0;
+	bool taken;
+
+	while (!(taken = tpck_shared_lock_take(&of->head.lock)) && (holder = atomic_load(&of->head.lock)) != atomic_load(&of->head.stuck) &&
+	       tpck_clock_monotonic_ns() < until)
+		tpck_sys_clock_nanosleep(CLOCK_MONOTONIC, 0, &pause, NULL);
+	if (!taken && holder)
+		atomic_store(&of->head.stuck, holder);
+	return taken;
+}
+
+static void say_stuck(void)
+{
+	static int32_t said;
+	int32_t stuck = all ? atomic_load(&all->head.stuck) : 0;
+
+	if (!stuck || stuck == said)
+		return;
+	said = stuck;
+	tpck_log_warn("process %d holds the lock of what processes wrote to files, and does not go on: what those wrote that are started again meanwhile is not taken back, "
+		      "and may be there twice", stuck);
 }
 
 static void say_left(void)
 {
-	if (!all || !atomic_load(&all->head.has_left) || !tpck_shared_lock_take(&all->head.lock))
+	bool locked;
+
+	say_stuck();
+	if (!all || !(atomic_load(&all->head.has_left) || atomic_load(&all->head.has_outlived)))
 		return;
-	tpck_log_warn("processes of the first run that are started again wrote to files that cannot be put back, and will write to them once more: %s",
-		      all->head.left);
-	all->head.left[0] = '\0';
-	atomic_store(&all->head.has_left, false);
+	locked = tpck_shared_lock_take(&all->head.lock);
+	if (!locked && !atomic_load(&all->head.stuck))
+		return;
+	if (atomic_exchange(&all->head.has_outlived, false))
+		tpck_log_warn("processes of the first run have not ended, and what they write from here on those write once more that are started again: %s",
+			      all->head.outlived);
+	if (atomic_exchange(&all->head.has_left, false))
+		tpck_log_warn("processes of the first run that are started again wrote to files that cannot be put back, and will write to them once more: %s",
+			      all->head.left);
+	if (!locked)
+		return;
+	all->head.left[0] = all->head.outlived[0] = '\0';
 	tpck_shared_lock_free(&all->head.lock);
 }
 
@@ -189,16 +243,19 @@ bool tpck_written_settles(struct tpck_writings *writings, struct tpck_writing *e
 	return true;
 }
 
-static bool cut_back(const struct tpck_writing *entry, const struct stat *found)
+enum cut { CUT, UNCUT, GREW };
+
+static enum cut cut_back(const struct tpck_writing *entry, const struct stat *found)
 {
 	int fd = tpck_sys_openat(AT_FDCWD, entry->path, O_WRONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0);
 	struct stat opened;
-	bool done = fd >= 0 && !tpck_sys_fstatat(fd, "", &opened, AT_EMPTY_PATH) && is_same(entry, &opened) && opened.st_size == found->st_size &&
-		    !tpck_sys_ftruncate(fd, entry->before);
+	enum cut cut = UNCUT;
 
+	if (fd >= 0 && !tpck_sys_fstatat(fd, "", &opened, AT_EMPTY_PATH) && is_same(entry, &opened))
+		cut = opened.st_size != found->st_size ? GREW : tpck_sys_ftruncate(fd, entry->before) ? UNCUT : CUT;
 	if (fd >= 0)
 		tpck_sys_close(fd);
-	return done;
+	return cut;
 }
 
 static bool appends(const struct tpck_writing *entry, const struct stat *found)
@@ -211,12 +268,12 @@ static bool is_changed(const struct tpck_writing *entry, const struct stat *foun
 	return atomic_load(&entry->kind) == TPCK_WRITING_CHANGED && (entry->mtime_s != found->st_mtim.tv_sec || entry->mtime_ns != found->st_mtim.tv_nsec);
 }
 
-/* The file is as it was before the first of those entries, and loses them. What it has got since is theirs alone where they have written as much. */
-static bool take_back_all(struct tpck_writings *from, const struct stat *found)
+/* The file is as it was before the first of those entries. What it has got since is theirs alone where they have written as much. */
+static enum cut put_back(const struct tpck_writings *from, const struct stat *found)
 {
 	uint32_t count = tpck_writings_count(from);
 	const struct tpck_writing *first = NULL;
-	bool done = true, changed = false;
+	bool changed = false;
 	int64_t theirs = 0;
 
 	for (uint32_t i = 0; i < count; i++) {
@@ -225,26 +282,38 @@ static bool take_back_all(struct tpck_writings *from, const struct stat *found)
 		if (!appends(entry, found))
 			continue;
 		changed = changed || is_changed(entry, found);
-		theirs += atomic_load(&entry->own) + atomic_load(&entry->doing);
+		theirs += tpck_former_wrote(entry);
 		if (!first || entry->before < first->before || (entry->before == first->before && entry->when_ns < first->when_ns))
 			first = entry;
 	}
 	if (!first || (found->st_size <= first->before && !changed && !first->is_new))
-		done = true;
-	else if (found->st_size > first->before && (found->st_size - first->before > theirs || !S_ISREG(found->st_mode)))
-		done = false;
-	else if (first->is_new && !found->st_size)
-		done = true; /* it may be a lock that others hold by now */
-	else if (first->is_new)
-		done = !tpck_sys_unlinkat(AT_FDCWD, first->path, 0);
-	else if (changed && (found->st_size == first->before || theirs == 0))
-		done = false;
-	else
-		done = cut_back(first, found);
+		return CUT;
+	if (found->st_size > first->before && (found->st_size - first->before > theirs || !S_ISREG(found->st_mode)))
+		return UNCUT;
+	if (first->is_new && !found->st_size)
+		return CUT; /* it may be a lock that others hold by now */
+	if (first->is_new)
+		return tpck_sys_unlinkat(AT_FDCWD, first->path, 0) ? UNCUT : CUT;
+	if (changed && (found->st_size == first->before || theirs == 0))
+		return UNCUT;
+	return cut_back(first, found);
+}
+
+/* The file loses those entries. One of their processes may be writing still. */
+static bool take_back_all(struct tpck_writings *from, const struct tpck_writing *of, struct stat *found)
+{
+	uint32_t count = tpck_writings_count(from);
+	enum cut cut = put_back(from, found);
+
+	for (unsigned tries = 0; cut == GREW && tries < TRIES && !tpck_sys_fstatat(AT_FDCWD, of->path, found, AT_SYMLINK_NOFOLLOW) && is_same(of, found); tries++)
+		cut = put_back(from, found);
 	for (uint32_t i = 0; i < count; i++)
-		if (appends(&from->entry[i], found))
+		if (appends(&from->entry[i], found)) {
+			if (tpck_former_lives(&from->entry[i]))
+				outlive(from, &from->entry[i]);
 			(void)tpck_written_settles(from, &from->entry[i]);
-	return done;
+		}
+	return cut == CUT;
 }
 
 /* False: it cannot be. */
@@ -257,6 +326,8 @@ static bool take_back(struct tpck_writings *from, struct tpck_writing *entry)
 		(void)tpck_written_settles(from, entry); /* it is another one by now, or none */
 		return true;
 	}
+	if (tpck_former_lives(entry))
+		outlive(from, entry);
 	switch (atomic_load(&entry->kind)) {
 	case TPCK_WRITING_CREATED:
 		done = S_ISREG(found.st_mode) && !tpck_sys_unlinkat(AT_FDCWD, entry->path, 0);
@@ -267,7 +338,7 @@ static bool take_back(struct tpck_writings *from, struct tpck_writing *entry)
 			return errno == ENOTEMPTY || errno == EEXIST;
 		break;
 	default:
-		return take_back_all(from, &found);
+		return take_back_all(from, entry, &found);
 	}
 	(void)tpck_written_settles(from, entry);
 	return done;
@@ -276,11 +347,16 @@ static bool take_back(struct tpck_writings *from, struct tpck_writing *entry)
 /* Of all that are `wanted`; folders go behind what is in them, and those that were made last go first. */
 static void take_back_where(struct tpck_writings *from, bool (*wanted)(const struct tpck_writing *, uint64_t), uint64_t which)
 {
-	uint32_t count = tpck_writings_count(from);
 	int saved = errno;
+	uint32_t count;
 
-	if (!tpck_shared_lock_take(&from->head.lock))
+	tpck_former_await(&from->head.patient_ns);
+	if (!take_lock(from)) {
+		errno = saved;
 		return;
+	}
+	tpck_former_read(from);
+	count = tpck_writings_count(from);
 	for (int folders = 0; folders < 2; folders++)
 		for (uint32_t i = 0; i < count; i++) {
 			struct tpck_writing *entry = &from->entry[folders ? count - 1 - i : i];
@@ -307,67 +383,18 @@ static bool is_behind(const struct tpck_writing *entry, uint64_t boundary_ns)
 
 void tpck_unwritten_of(uint32_t writer)
 {
-	if (all && writer && atomic_load(&all->head.inherited))
+	if (all && writer && (tpck_former_is_kept() || atomic_load(&all->head.inherited)))
 		take_back_where(all, is_of, writer);
 }
 
 /* ---- running forward ------------------------------------------------------------------------------ */
 
-static bool is_done_again(uint64_t made, uint32_t writer)
-{
-	return made > tpck_forward_boundary_ns() || !tpck_known_ended(writer);
-}
-
-static void inherit(const struct tpck_writings *first)
-{
-	uint32_t count = tpck_writings_count(first), of_all = atomic_load(&first->head.writer);
-
-	is_unsure = is_unsure || (atomic_load(&first->head.missed_ns) &&
-				  is_done_again(atomic_load(&first->head.missed_ns), of_all ? of_all : atomic_load(&first->head.missed_writer)));
-	for (uint32_t i = 0; i < count; i++) {
-		const struct tpck_writing *from = &first->entry[i];
-		uint32_t kind = atomic_load(&from->kind);
-		struct tpck_writing *to;
-
-		if (kind < TPCK_WRITING_APPENDED || kind > TPCK_WRITING_CHANGED || from->path[0] != '/' || !memchr(from->path, '\0', sizeof from->path) ||
-		    !is_done_again(from->made_ns, of_all ? of_all : from->writer))
-			continue;
-		to = tpck_writings_take(all);
-		memcpy((char *)to + sizeof to->kind, (const char *)from + sizeof from->kind, sizeof *to - sizeof to->kind);
-		to->writer = of_all ? of_all : from->writer;
-		atomic_store(&to->inherited, true);
-		atomic_fetch_add(&all->head.inherited, 1);
-		atomic_store(&to->kind, kind);
-	}
-}
-
 void tpck_unwritten_inherit(void)
 {
-	int saved = errno, folder = all ? tpck_sys_openat(AT_FDCWD, session, O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0) : -1;
-	struct tpck_writings *first;
-	bool is_there = false;
-	char buffer[4096];
-	ssize_t got;
+	int saved = errno;
 
-	while (folder >= 0 && (got = tpck_sys_getdents(folder, buffer, sizeof buffer)) > 0)
-		for (char *at = buffer; at < buffer + got; at += ((struct dirent64 *)at)->d_reclen) {
-			const char *name = ((struct dirent64 *)at)->d_name;
-
-			if (strncmp(name, TPCK_WRITTEN_BEHIND, sizeof TPCK_WRITTEN_BEHIND - 1) != 0)
-				continue;
-			is_there = true;
-			first = tpck_writings_open(session, name);
-			is_unsure = is_unsure || !first;
-			if (first) {
-				inherit(first);
-				tpck_writings_close(first);
-			}
-			tpck_sys_unlinkat(folder, name, 0);
-		}
-	if (folder >= 0)
-		tpck_sys_close(folder);
-	/* The file went with the memory that it was in; the log says who wrote. */
-	is_unsure = is_unsure || (all && !is_there && tpck_known_wrote());
+	if (all && !tpck_former_inherit(session, all))
+		is_unsure = true;
 	errno = saved;
 }
 
@@ -375,12 +402,16 @@ void tpck_programs_unwrite(uint64_t step)
 {
 	int saved = errno;
 
+	if (all && (tpck_former_is_kept() || atomic_load(&all->head.inherited)))
+		take_back_where(all, is_behind, tpck_forward_boundary_ns());
+	is_unsure = is_unsure || tpck_former_lack();
 	if (is_unsure)
 		tpck_log_warn("of some files to which processes wrote that are started again on the way to step %llu or behind it, it is not known what they got: "
 			      "they may have it twice", (unsigned long long)step);
 	is_unsure = false;
-	if (all && atomic_load(&all->head.inherited))
-		take_back_where(all, is_behind, tpck_forward_boundary_ns());
+	/* What is left is of processes that are made again later, which may find their former ones at work still. */
+	if (all && !atomic_load(&all->head.inherited))
+		tpck_former_end();
 	say_left();
 	errno = saved;
 }

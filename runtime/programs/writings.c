@@ -10,6 +10,7 @@
 
 #include "runtime/base/kernel.h"
 #include "runtime/base/shared_file.h"
+#include "runtime/base/unsignalled.h"
 #include "runtime/programs/writings.h"
 #include "runtime/wire/segment.h"
 
@@ -31,10 +32,13 @@ static struct tpck_writings *begun(struct tpck_writings *writings)
 struct tpck_writings *tpck_writings_unnamed(const char *folder, int *fd)
 {
 	struct tpck_writings *writings = NULL;
+	struct tpck_unsignalled signals;
 
 	*fd = tpck_sys_high(tpck_sys_openat(AT_FDCWD, folder, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600));
+	tpck_unsignalled_begin(&signals);
 	if (*fd >= 0 && !tpck_sys_fallocate(*fd, 0, 0L, (long)sizeof *writings))
 		writings = tpck_sys_mmap(NULL, sizeof *writings, PROT_READ | PROT_WRITE, MAP_SHARED, *fd, 0);
+	tpck_unsignalled_end(&signals);
 	if (writings == MAP_FAILED)
 		writings = NULL;
 	if (!writings && *fd >= 0) {

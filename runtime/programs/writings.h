@@ -32,9 +32,12 @@ struct tpck_writing {
 	_Atomic int64_t own;       /* what the process has written since by calls that were seen */
 	_Atomic int64_t doing;     /* more, at most, which it is writing */
 	int64_t mtime_s, mtime_ns; /* the file's, before */
+	uint64_t started;          /* when the process began, as tpck_view_process_started() says */
+	_Atomic int32_t process;   /* its id; 0: it has ended */
+	uint16_t former;           /* of one that is inherited: where it was read from (former.c); 0: nowhere */
 	bool is_new;               /* there was no such file before the process was made */
 	_Atomic bool inherited;    /* by the run that was gone on from */
-	char path[430];
+	char path[416];
 };
 
 enum { TPCK_WRITINGS_MOST = 1023 };
@@ -55,9 +58,11 @@ struct tpck_writings {
 		struct {
 			uint64_t device, inode;
 		} output[3];
-		/* Names of files that could not be put back; guarded by the lock, and said by the process with the log. */
-		_Atomic bool has_left;
-		char left[200];
+		_Atomic uint64_t patient_ns; /* until then it is waited for processes of the run that was gone on from; 0: nobody has waited yet */
+		/* Names of files that could not be put back, and processes that had not ended by then; guarded by the lock, and said by the process with the log. */
+		_Atomic bool has_left, has_outlived;
+		_Atomic int32_t stuck; /* the process for whose lock somebody has waited in vain, or 0 */
+		char left[150], outlived[80];
 	} head;
 	char pad[512 - sizeof(struct tpck_writings_head)];
 	struct tpck_writing entry[TPCK_WRITINGS_MOST];

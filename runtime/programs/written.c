@@ -19,6 +19,7 @@
 #include "runtime/base/log.h"
 #include "runtime/programs/programs_private.h"
 #include "runtime/programs/writings.h"
+#include "runtime/view/view.h"
 #include "runtime/wire/segment.h"
 
 enum { OPEN = 32, RECENT = 16, PATH = sizeof ((struct tpck_writing *)0)->path };
@@ -36,6 +37,7 @@ static uint32_t recent_count;
 static struct tpck_writings *to; /* NULL: this is no such process, or has written nothing yet */
 static uint32_t writer;
 static uint64_t made_ns;
+static _Atomic uint64_t started;  /* when this process did, as tpck_view_process_started() says; 0: nobody has looked */
 static tpck_spin lock;           /* of what changes all above */
 static int home;                 /* this process; a child may share its memory */
 /* Of a program that was started: it is not known yet whose it is. */
@@ -54,6 +56,7 @@ void tpck_written_forked(struct tpck_writings *writings, uint64_t when_ns, uint3
 	home = tpck_sys_getpid();
 	memset(looked, 0, sizeof looked);
 	made_ns = when_ns;
+	started = 0;
 	recent_count = 0;
 	/* What a program that was started has made is made again with it. */
 	if (!root) {
@@ -76,6 +79,13 @@ TPCK_AT_START void tpck_written_started(void (*how)(void))
 	atomic_store(&tpck_programs_child_writes, TPCK_CHILD_UNSURE);
 }
 
+/* Who is killed leaves processes, which may write on while it is started again. */
+static void look_when_begun(void)
+{
+	if (!started)
+		started = tpck_view_process_started(home);
+}
+
 /* Whether there is something that this process is to note in. */
 static bool is_ready(void)
 {
@@ -93,6 +103,8 @@ static bool is_ready(void)
 			tpck_sys_munmap(own, sizeof *to);
 		asks();
 	}
+	if (to)
+		look_when_begun();
 	return to != NULL;
 }
 
@@ -263,6 +275,8 @@ static struct tpck_writing *note(uint32_t kind, const struct stat *found, const 
 	entry->writer = writer;
 	entry->when_ns = tpck_clock_monotonic_ns();
 	entry->made_ns = made_ns;
+	entry->started = started;
+	atomic_store(&entry->process, home);
 	entry->device = found->st_dev;
 	entry->inode = found->st_ino;
 	entry->before = found->st_size;
@@ -441,6 +455,7 @@ void tpck_programs_child_made_slow(int folder, const char *path)
 	if (fd < 0 ? to && (errno == EMFILE || errno == ENFILE || errno == ENOMEM) : !path_of(fd, absolute)) {
 		miss(path, fd < 0 ? errno : ENAMETOOLONG);
 	} else if (fd >= 0 && !tpck_sys_fstatat(fd, "", &found, AT_EMPTY_PATH)) {
+		look_when_begun();
 		tpck_spin_lock(&lock);
 		if (to)
 			(void)note(TPCK_WRITING_FOLDER, &found, absolute, true);

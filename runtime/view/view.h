@@ -190,7 +190,9 @@ void tpck_view_unmap(struct tpck_view *view);
 /* Whether this process has the root folder that paths in the table are names in. */
 bool tpck_view_has_root(const struct tpck_view *view);
 
-/* False: the table cannot be used any more, or this thread has it locked and is in a signal's handler. */
+/* False: the table cannot be used any more, or this thread has it locked and is in a signal's handler. Waits for whoever has it, even if that one is stopped: what is
+ * at a path is not known without the table, nor may a close be forgotten. The wait is the kernel's: where several want the table, looking again and again
+ * takes ten times as long. */
 bool tpck_view_lock(struct tpck_view *view);
 /* tpck_view_lock(), and false where somebody else has held it for a second: a process that was stopped then holds it until it goes on. From there on nobody
  * here waits for it so until it has been free. *held: that is why it is false. */

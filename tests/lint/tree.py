@@ -34,7 +34,7 @@ MAY_INCLUDE = {
     "runtime/replay": {"runtime/base", "runtime/wire", "runtime/track"},
     "runtime/files": {"runtime/base", "runtime/wire", "runtime/view", "runtime/reach", "runtime/track"},
     "runtime/follow": {"runtime/base", "runtime/wire", "runtime/track", "runtime/replay", "runtime/files"},
-    "runtime/programs": {"runtime/base", "runtime/wire", "runtime/track", "runtime/replay", "runtime/follow"},
+    "runtime/programs": {"runtime/base", "runtime/wire", "runtime/view", "runtime/track", "runtime/replay", "runtime/follow"},
     "runtime/network": {"runtime/base", "runtime/wire", "runtime/view", "runtime/track", "runtime/replay"},
     "runtime/capture": {"runtime/" + r for r in SHIM_SIDE - {"engine", "follow", "files", "programs", "network", "view", "reach"}},
     "runtime/engine": {"runtime/" + r for r in SHIM_SIDE} | {"kernels"},

@@ -6,13 +6,17 @@ again, and each row is there once.
 
   kill_writes.py [WAY...]    WAY: of writes.py; tee: by libc's streams, which nobody counts: a line says that it is there twice;
                              without: by a program without the library, of which a line says so;
-                             others: as line, and somebody else writes to the file, too; lost: as line, and the node's memory goes with the job
+                             others: as line, and somebody else writes to the file, too; lost: as line, and the node's memory goes with the job;
+                             outlives-WAY: its process is behind, and outlives the job: it writes what it had been sent once the next start runs forward,
+                             a forked one not before that start has forked, too; stays-WAY: and it stays
 
 `all` is all of them; without names a quarter, drawn.
 """
+import glob
 import os
 import re
 import shutil
+import signal
 import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -22,8 +26,10 @@ import script_job
 import scripts
 
 WAYS = ['line', 'early-line', 'opening', 'logging', 'folder', 'output', 'database', 'both', 'inherited', 'early-inherited', 'shared', 'spawn-line', 'spawn-opening',
-        'forkserver-line', 'early-forkserver-line', 'early-forkserver-print', 'service-line', 'early-service-line', 'service-folder', 'service-database', 'cat', 'early-cat', 'given', 'early-given', 'gzip', 'evaluating', 'early-evaluating', 'spawn-evaluating', 'service-evaluating', 'print', 'early-print', 'spawn-print', 'service-print', 'program', 'spawn-program', 'service-program', 'tee', 'without', 'others', 'lost']
+        'forkserver-line', 'early-forkserver-line', 'early-forkserver-print', 'service-line', 'early-service-line', 'service-folder', 'service-database', 'cat', 'early-cat', 'given', 'early-given', 'gzip', 'evaluating', 'early-evaluating', 'spawn-evaluating', 'service-evaluating', 'print', 'early-print', 'spawn-print', 'service-print', 'program', 'spawn-program', 'service-program', 'tee', 'without', 'others', 'lost', 'outlives-line', 'outlives-folder', 'outlives-service-line',
+        'outlives-service-folder', 'stays-line']
 LEFT = re.compile(r'processes of the first run that are started again wrote to files that cannot be put back, and will write to them once more: (\S+)$', re.M)
+STAYS = re.compile(r'processes of the first run have not ended, and what they write from here on those write once more that are started again: (\d+) \(rows.jsonl\)$', re.M)
 UNSEEN = re.compile(r'services that this library is not in .*step \d+, and may have sent and written once more what they had: sh; open to write: (rows\.txt)\b')
 UNKNOWN = re.compile(r'of some files to which processes wrote that are started again on the way to step \d+ or behind it, it is not known what they got: they may have it twice$', re.M)
 
@@ -32,20 +38,56 @@ def steps(start):
     return start.printed().count('step ')
 
 
+def behind(start, way, folder):
+    """Whether its process has not written all that it was sent."""
+    try:
+        written = len(os.listdir(os.path.join(folder, 'rows'))) - 1 if way.endswith('folder') else len(job.read(os.path.join(folder, 'rows.jsonl')).splitlines())
+    except FileNotFoundError:
+        written = 0
+    return steps(start) // 10 > written + 2
+
+
+def outlived(start):
+    """It is killed, but for the processes that it has made, which are stopped."""
+    left = job.children_of(start.process.pid)
+    os.kill(start.process.pid, signal.SIGKILL)
+    start.process.wait()
+    return left
+
+
+def let_go(place, start, left, forked):
+    """Once the next start runs forward, and has forked."""
+    def is_there():
+        return 'resuming at' in start.said() and not glob.glob(os.path.join(place.shm, '*', 'g*', 'behind.written*')) and (not forked or job.children_of(start.process.pid))
+
+    if start.until(is_there):
+        for pid in left:
+            job.signal_if_there(pid, signal.SIGCONT)
+
+
 def goes(checks, python, way):
+    leaves = re.match('(outlives|stays)-', way)
+    by = way[leaves.end() if leaves else 0:]
     with job.Place() as place:
-        this = script_job.ScriptJob(place, python, ['writes.py', 'line' if way in ('others', 'lost') else way] + ['--steps', '600', '--pause', '0.01'] * (way == 'lost'), {'SIMGPU_TORCH': scripts.package(python)})
+        this = script_job.ScriptJob(place, python, ['writes.py', 'line' if way in ('others', 'lost') else by] + ['--steps', '600', '--pause', '0.01'] * (way == 'lost') +
+                                    ['--lag', '0.2'] * bool(leaves), {'SIMGPU_TORCH': scripts.package(python)})
+        for folder in this.folders if leaves and not way.endswith('folder') else []:
+            # What the file had before stays: it cannot just go.
+            with open(os.path.join(folder, 'rows.jsonl'), 'w', encoding='ascii') as to:
+                to.write('of an earlier run\n')
         done = this.run_plain()
         rows = os.path.join(this.folders[1], 'rows.jsonl')
-        resumed = []
+        resumed, left = [], []
         for number in range(3):
             start = this.start()
+            if left and way.startswith('outlives'):
+                let_go(place, start, left, 'service' not in way)
             if number < 2:
-                start.slowly_until(lambda: steps(start) > 60 and any(row['offered'] and row['resumable'] and row['step'] >= 40 + (resumed or [0])[-1] and
+                start.slowly_until(lambda: steps(start) > 60 and (not leaves or behind(start, way, this.folders[1])) and any(row['offered'] and row['resumable'] and row['step'] >= 40 + (resumed or [0])[-1] and
                                                                      (way != 'lost' or len(row['where']) > 1) for row in place.listed()))
-                start.kill()
+                left = outlived(start) if leaves else start.kill()
                 # What outlives the job writes on: without the library, too, that would be there twice.
-                job.look_until(lambda: not set(place.processes()) - set(place.agents()), 10, 0.05)
+                job.look_until(lambda: leaves or not set(place.processes()) - set(place.agents()), 10, 0.05)
                 if way == 'others':
                     with open(rows, 'a', encoding='ascii') as to:
                         to.write(f'somebody else {number}\n')
@@ -83,6 +125,8 @@ def goes(checks, python, way):
             others = [text for text in this.differences() if 'calls.txt' not in text]
             checks.ok(not others, f'{way}: and it does what it did without the library', *others, said)
         else:
+            if leaves:
+                checks.ok(left and ({int(pid) for pid in STAYS.findall(start.said())} == set(left)) == way.startswith('stays'), f'{way}: {len(left)} outlived it', left, said)
             checks.ok(not this.differences() and not LEFT.search(said), f'{way}: and it does what it did without the library', *this.differences(), said)
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A training that has processes of its own write down what it tells them, in files that they open themselves.
 
-  writes.py WAY [--steps N] [--every N] [--pause S]
+  writes.py WAY [--steps N] [--every N] [--pause S] [--lag S]
 
 WAY: how the rows are written, and by whom (ways below); before it `early-`: the process is there before the device is met."""
 import argparse
@@ -106,17 +106,33 @@ TOOLS = {'cat': 'exec cat >> rows.txt', 'tee': 'exec tee -a rows.txt > /dev/null
          'without': 'exec env -u LD_PRELOAD dd of=rows.txt oflag=append conv=notrunc status=none'}
 
 
-def work(way, rows):
-    WAYS[way](iter(rows.recv, None))
+def slowly(rows, lag):
+    for row in rows:
+        time.sleep(lag)
+        yield row
+
+
+def told(rows):
+    """Until it is told to end, or there is nobody any more who could."""
+    try:
+        yield from iter(rows.recv, None)
+    except (EOFError, OSError):
+        pass
+
+
+def work(way, rows, parents, lag):
+    if parents:
+        parents.close()
+    WAYS[way](slowly(told(rows), lag))
 
 
 class Process:
     """A process of multiprocessing's."""
 
-    def __init__(self, way, start):
+    def __init__(self, way, start, lag=0):
         # Not a queue: its semaphores have names, and who is killed leaves them.
         theirs, self.rows = multiprocessing.Pipe(duplex=False)
-        self.process = multiprocessing.get_context(start).Process(target=work, args=(way, theirs))
+        self.process = multiprocessing.get_context(start).Process(target=work, args=(way, theirs, self.rows if start == 'fork' else None, lag))
         self.process.start()
         theirs.close()
 
@@ -143,7 +159,7 @@ class Program:
         self.process.wait()
 
 
-def begin(way):
+def begin(way, lag):
     if way == 'both':
         return [Process('line', 'fork'), Process('line', 'fork')]
     if way == 'inherited':
@@ -164,8 +180,8 @@ def begin(way):
         return [Program(['sh', '-c', TOOLS[way]])]
     how, _, name = way.rpartition('-')
     if how == 'service':
-        return [Program([sys.executable, sys.argv[0], '--serve', name])]
-    return [Process(name, how or 'fork')]
+        return [Program([sys.executable, sys.argv[0], '--serve', name, str(lag)])]
+    return [Process(name, how or 'fork', lag)]
 
 
 def main():
@@ -174,15 +190,16 @@ def main():
     p.add_argument('--steps', type=int, default=300)
     p.add_argument('--every', type=int, default=10)
     p.add_argument('--pause', type=float, default=0, help='seconds behind each step')
+    p.add_argument('--lag', type=float, default=0, help='seconds that its processes take for a row')
     a = p.parse_args()
     early = a.way.startswith('early-')
     way = a.way[6 * early:]
-    writers = begin(way) if early else None
+    writers = begin(way, a.lag) if early else None
     import torch
     torch.manual_seed(3)
     model = torch.nn.Linear(8, 4).cuda()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    writers = writers or begin(way)
+    writers = writers or begin(way, a.lag)
     for step in range(a.steps):
         x = torch.randn(32, 8)
         loss = (model(x.cuda()) - x[:, :4].cuda()).square().mean()
@@ -205,6 +222,6 @@ def main():
 
 if __name__ == '__main__':
     if sys.argv[1] == '--serve':
-        WAYS[sys.argv[2]](json.loads(line) for line in sys.stdin)
+        WAYS[sys.argv[2]](slowly((json.loads(line) for line in sys.stdin), float(sys.argv[3])))
     else:
         main()
