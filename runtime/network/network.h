@@ -121,7 +121,7 @@ struct tpck_network_connect {
  * made to wait here. */
 enum tpck_network_way tpck_network_connects(struct tpck_thread *self, int fd, const struct sockaddr *address, socklen_t bytes, const void *caller,
 					    struct tpck_network_connect *state);
-/* This is a forked child whose connections are followed. */
+/* The process is a forked child whose connections are followed. */
 extern _Atomic bool tpck_network_in_child __attribute__((visibility("hidden")));
 /* Behind it: 0, or the errno that it set. */
 void tpck_network_connected(struct tpck_network_connect *state, int fd, int error);
