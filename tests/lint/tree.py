@@ -427,6 +427,7 @@ def rule_comments_name_their_subject():
 PAGES = (
     "README",
     "doc/architecture.md",
+    "doc/hacking.md",
     "doc/outside.md",
     "doc/ranks.md",
     "doc/record.md",
