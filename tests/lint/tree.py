@@ -469,6 +469,16 @@ def rule_pages_have_short_blocks():
                     yield f"{name}:{number}: a line of {len(line)} characters: {PAGE_WIDTH} at most"
 
 
+def rule_files_that_pages_name_are_there():
+    """Those with a path from the top of the tree; one in capitals is whichever is added."""
+    for name in PAGES:
+        if not os.path.exists(os.path.join(SRC, name)):
+            continue
+        for match in re.finditer(r"`((?:runtime|kernels|shim|hooks|tools|tests|m4)/[a-z0-9_./-]+\.[a-z]+)[ `]", text(name)):
+            if not os.path.exists(os.path.join(SRC, match.group(1))):
+                yield f"{name}:{line_at(text(name), match.start())}: there is no {match.group(1)}"
+
+
 def rule_pages_that_are_named_are_there():
     """And so is the heading that is named behind one, in quotes."""
     if not any(n.startswith("doc/") for n in FILES):
