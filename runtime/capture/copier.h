@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The copier: threads of ours that bring memory into staging images behind the application's
- * back (doc/architecture.md, fences). A capture is requested at a boundary, under the closed gate; the copier's
+ * back (doc/snapshots.md, "Fences"). A capture is requested at a boundary, under the closed gate; the copier's
  * stream waits for what the application had queued by then, and streams that go on wait, on the
  * device, until the copy has passed (runtime/capture/fences.h): the host waits for its submission at most.
  */

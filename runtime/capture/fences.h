@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Fences: what the program's streams wait for, on the device, while a snapshot is copied (doc/architecture.md, fences). A fence names only copies that have been
+ * Fences: what the program's streams wait for, on the device, while a snapshot is copied (doc/snapshots.md, "Fences"). A fence names only copies that have been
  * submitted: a stream waits for an event that lies behind them on the copier's stream. So nothing that a stream waits for depends on what a thread
  * does later, and a call of the driver's that blocks (vendor documentation, driver API, synchronization behavior: any may) cannot hang the program.
  *

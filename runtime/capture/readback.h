@@ -2,7 +2,7 @@
 /*
  * Copies to the host whose bytes have not arrived yet: a copy of ours right behind the
  * application's brings them into pinned memory, and from there they go into the log's record once
- * the stream is known to have passed them (doc/architecture.md, the log: before a snapshot commits).
+ * the stream is known to have passed them (doc/record.md, "Copies to the host").
  */
 #ifndef TPCK_RUNTIME_CAPTURE_READBACK_H
 #define TPCK_RUNTIME_CAPTURE_READBACK_H

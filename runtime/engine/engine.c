@@ -197,7 +197,7 @@ TPCK_AT_START void tpck_engine_start(const char *library_path, char *const *argu
 		marker = look(identity, digest);
 	}
 	engine->unanswered = marker == TPCK_MARKER_UNKNOWN;
-	/* That would ask the store whenever the program opens a file. */
+	/* Verifying would ask the store whenever the program opens a file. */
 	if (engine->unanswered)
 		strcpy(engine->settings.files_verify, "off");
 	if (marker == TPCK_MARKER_PRESENT) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which program this is: what must be the same for a snapshot to be resumed by it (doc/architecture.md, a resume). */
+/* Which program this is: what must be the same for a snapshot to be resumed by it (doc/architecture.md, "A resume"). */
 #ifndef TPCK_RUNTIME_ENGINE_IDENTITY_H
 #define TPCK_RUNTIME_ENGINE_IDENTITY_H
 

@@ -268,7 +268,7 @@ static void begin_anew(const char *what, bool by_chance)
 			       strerror(-tpck_restart(engine->control ? atomic_load(&engine->control->agent_pid) : 0,
 						      message.again)));
 	/* Neither forward nor live is possible: a state that is mixed must not go on. The device calls were
-	 * never made, so the program would compute on nothing. doc/architecture.md names this one exception. */
+	 * never made, so the program would compute on nothing. doc/record.md names this one exception. */
 	tpck_sys_exit_group(125); /* not _exit(), which is a hook that would come here again */
 }
 

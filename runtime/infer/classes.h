@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Content classes: which blocks change in the optimizer phase only, which earlier, which never
- * (doc/architecture.md, what a snapshot holds). The evidence is digests of every live block, taken at boundaries and, while
+ * (doc/snapshots.md, "What a snapshot holds"). The evidence is digests of every live block, taken at boundaries and, while
  * learning, where the optimizer phase begins. A block is classed after it behaved the same way in
  * TPCK_CLASSES_EVIDENCE iterations in a row; what contradicts its class takes the class away.
  * Thread-safe.

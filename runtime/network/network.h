@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Connections to who does not belong to the job (doc/architecture.md, connections to others): a tracking server, a chat, a database, a store of objects. What the first
+ * Connections to who does not belong to the job (doc/outside.md, "Connections to others"): a tracking server, a chat, a database, a store of objects. What the first
  * run sent there is not sent again. While recording, the log gets of each TCP connection that the program makes what came from the
  * other end, and behind how many bytes of the program's own. While running forward the program is connected to this library instead, by
  * a connection over loopback, and hears what it heard then. Once it is live such connections are closed, and it makes new ones.
@@ -121,7 +121,7 @@ struct tpck_network_connect {
  * made to wait here. */
 enum tpck_network_way tpck_network_connects(struct tpck_thread *self, int fd, const struct sockaddr *address, socklen_t bytes, const void *caller,
 					    struct tpck_network_connect *state);
-/* This is a forked child whose connections are followed. */
+/* The process is a forked child whose connections are followed. */
 extern _Atomic bool tpck_network_in_child __attribute__((visibility("hidden")));
 /* Behind it: 0, or the errno that it set. */
 void tpck_network_connected(struct tpck_network_connect *state, int fd, int error);

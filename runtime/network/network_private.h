@@ -86,7 +86,7 @@ bool tpck_talk_kind_is(int fd, enum tpck_talk_kind kind);
 bool tpck_talk_known(int fd);
 /* All of a kind are left alone from here on. */
 void tpck_talks_leave(enum tpck_talk_kind kind);
-/* This is the process itself, and no child that shares its memory. */
+/* Whether the caller is the process itself, and no child that shares its memory. */
 bool tpck_network_home(void);
 int tpck_network_process(void);
 /* Whether there is a log, and this process is its own; and what is said goes into it now. */

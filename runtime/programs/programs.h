@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Programs that the program starts (doc/architecture.md, programs that the trainer starts). What the first run did to the outside is not done again: a copy of a checkpoint, a
+ * Programs that the program starts (doc/outside.md, "Programs that the trainer starts"). What the first run did to the outside is not done again: a copy of a checkpoint, a
  * job that is submitted, a message. While recording, the log gets of each program that a thread starts, by fork or vfork and exec,
  * by posix_spawn or by system: what it was, what was read from its output through a pipe, and how it ended. While running forward
  * one that had ended is not started again: a stand-in takes its place (wire/standin.h), a process like any other to wait for, to

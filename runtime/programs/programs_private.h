@@ -123,7 +123,7 @@ void tpck_written_started(void (*asks)(void));
 unsigned tpck_written_outputs(void);
 /* The same of a program that was started: it belongs to the root; NULL: to none. */
 void tpck_written_belongs(const struct tpck_root *root);
-/* This is a forked child that was made then, and has this number: what it writes to files is noted there. NULL: it is not. */
+/* The process is a forked child that was made then, and has this number: what it writes to files is noted there. NULL: it is not noted. */
 void tpck_written_forked(struct tpck_writings *writings, uint64_t made_ns, uint32_t number);
 /* The process has opened a file to write, with these flags. */
 void tpck_written_opened(int fd, int flags);

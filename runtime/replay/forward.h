@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Running forward: answers the hooks from the log, thread by thread, until every thread stands
- * where it stood at the boundary of the snapshot (doc/architecture.md, a resume). Each device operation is compared
+ * where it stood at the boundary of the snapshot (doc/architecture.md, "A resume"). Each device operation is compared
  * with the one in the log; the first that differs is named.
  */
 #ifndef TPCK_RUNTIME_REPLAY_FORWARD_H

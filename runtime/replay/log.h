@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The log: what the CPU side drew from the device and from chance, per thread and in call order
- * (doc/architecture.md, the log). It lies in segments in shared memory (wire/segment.h). Before the agent is there,
+ * (doc/record.md, "The log"). It lies in segments in shared memory (wire/segment.h). Before the agent is there,
  * records go to private memory, which becomes the first segment when the process turns out to use
  * a device. A log that fails (no space, over its limit) says why and takes no more records.
  */

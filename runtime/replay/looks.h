@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Looks at clocks in the log (doc/architecture.md, the log). A program may look at them millions of times, so each look is a few bytes: at which count
+ * Looks at clocks in the log (doc/record.md, "Clocks, chance and queries"). A program may look at them millions of times, so each look is a few bytes: at which count
  * of the thread's operations it was, and how many nanoseconds after the last look at that clock. They are gathered by thread
  * and come into the log as one record when there are many, or at a boundary. Of more than TPCK_LOOKS_IN_FULL looks at a clock between
  * two operations (a loop that waits for a time to come) the number and the last two are kept; those in between are told as evenly spread.

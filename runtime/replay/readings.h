@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Readings in the log (doc/architecture.md, the log): what the machine told a thread of itself, as use of memory, load, counts of processors and texts of
+ * Readings in the log (doc/record.md, "The log"): what the machine told a thread of itself, as use of memory, load, counts of processors and texts of
  * /proc and /sys. A reading is some bytes under a key that says what was asked. Of one that is as the last one of its key was, only
  * the number is kept. Of more than TPCK_READINGS_IN_FULL of a key between two operations of the thread (a loop that waits for memory to
  * come free) the number and the last one are; those in between are told as the one before them.

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Starting over: the same program again in the same process, with resuming off (doc/architecture.md, starting over). */
+/* Starting over: the same program again in the same process, with resuming off (doc/record.md, "Starting over"). */
 #ifndef TPCK_RUNTIME_REPLAY_RESTART_H
 #define TPCK_RUNTIME_REPLAY_RESTART_H
 

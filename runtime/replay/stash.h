@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Stashes: what the program reads back from the device, where that is more than the log is to hold (doc/architecture.md, the log). A program that
+ * Stashes: what the program reads back from the device, where that is more than the log is to hold (doc/record.md, "Stashes"). A program that
  * saves its weights reads all of them, each time. The bytes go to files beside the log, first in memory; the agent brings them
  * into the store. What they look like is in wire/segment.h. All functions are thread-safe.
  */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The arena: device memory served from one reserved address range at a fixed address, so that the
- * same order of requests gives the same addresses in every run (doc/architecture.md, the arena). Which block a request
+ * same order of requests gives the same addresses in every run (doc/snapshots.md, "The arena"). Which block a request
  * gets depends on the order of calls alone, never on what the device has finished; memory freed on
  * one stream is given to another behind a wait that the caller inserts.
  *

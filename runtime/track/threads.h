@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The application's threads: a stable identity for each (the same in every run that creates its
- * threads in the same order), the reentrancy guard, and the gate (doc/architecture.md, boundary and gate).
+ * threads in the same order), the reentrancy guard, and the gate (doc/snapshots.md, "Boundary and gate").
  */
 #ifndef TPCK_RUNTIME_TRACK_THREADS_H
 #define TPCK_RUNTIME_TRACK_THREADS_H

@@ -15,6 +15,7 @@ import sys
 MOST_BYTES = 60 << 20
 # What every machine has that runs programs of this one.
 GLIBC = re.compile(r"(linux-vdso|ld-linux-x86-64|lib(c|m|dl|rt|pthread|resolv|util))\.so\b")
+TEXTS = ("COPYING", "doc/architecture.md", "doc/cluster.md", "doc/snapshots.md", "doc/record.md", "doc/outside.md", "doc/ranks.md", "doc/store.md")
 PROBES = ("address", "digest", "hazard", "names", "stuck", "tmpfs", "vmm")
 PROGRAMS = ("gpt", "classifier", "gan", "rough", "gpt_ranks", "augment.so", "augment-too.so", "kernels.fatbin")
 SOURCES = ("tests/e2e/*.py", "tests/e2e/*.c", "tests/e2e/*.cc", "tests/e2e/*.h", "tests/torch/*.py", "tests/torch/strangers/*.py", "tests/stacks/*_loop.py", "tests/stacks/numba_kernels.py", "tests/trainers/*.cu", "tests/trainers/*.cuh", "tests/trainers/launch.py",
@@ -66,7 +67,7 @@ def fill(source, build, kit):
             copy(path, at(os.path.relpath(path, source)))
     copy(os.path.join(source, "tests/gpu/kit/run.sh"), at("run.sh"))
     with open(at("data.txt"), "wb") as f:  # for the trainers, which find their own on most machines only
-        for name in ("COPYING", "doc/architecture.md", "doc/cluster.md"):
+        for name in TEXTS:
             with open(os.path.join(source, name), "rb") as text:
                 f.write(text.read())
     return made

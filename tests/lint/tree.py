@@ -417,14 +417,94 @@ def rule_makefiles_have_one_file_a_line():
                     yield f"{name}:{number}: one file a line"
 
 
+# "This process goes on" says what goes on, "Those that wait" are said by what they do; "This is" and "Those are" leave it open.
+PRONOUN = (r"(?:(?:It|Its|They|Their)|(?:This|That|These|Those) (?:is|are|was|were|has|have|had|does|do|did|may|might|can|could|will|would|must|"
+           r"should|shall|goes|go|makes|make|takes|take|gives|give|gets|get|needs|need|says|say|holds|hold|keeps|keep|comes|come|stands|stand)) ")
+
+
 def rule_comments_name_their_subject():
     """A comment that begins with a pronoun speaks of something that stands elsewhere."""
     for name in FILES:
         mark = r"#" if name.endswith((".py", ".sh")) else r"/\*|//"
         if re.search(r"\.(c|cc|cu|h|cuh|def|py|sh)$", name):
+            before = ""
             for number, line in enumerate(text(name).splitlines(), 1):
-                if re.search(rf"(?:^|\s)(?:{mark}) (?:It|Its|They|Their) ", line):
+                begins = re.search(rf"(?:^|\s)(?:{mark}) {PRONOUN}", line)
+                if begins or before.strip() in ("/*", "/**") and re.match(rf"\s*\* {PRONOUN}", line):
                     yield f"{name}:{number}: a comment begins with a pronoun: say what is meant"
+                before = line
+
+
+# Pages of doc/ whose text is read from its begin to its end; others join as they are mended.
+PAGES = (
+    "README",
+    "doc/architecture.md",
+    "doc/hacking.md",
+    "doc/outside.md",
+    "doc/ranks.md",
+    "doc/record.md",
+    "doc/snapshots.md",
+    "doc/store.md",
+)
+PAGE_BLOCK = 10
+PAGE_WIDTH = 120
+# Blocks whose lines are yet to be broken, by how they begin.
+PAGE_WIDE = ("A room may include what stands below it", )
+
+
+def blocks_of(name):
+    """Paragraphs and items of lists, without headings, tables and code: (line, lines)."""
+    block, first, fenced = [], 0, False
+    for number, line in enumerate(text(name).splitlines() + [""], 1):
+        fence = line.lstrip().startswith("```")
+        fenced ^= fence
+        indented = not block and line.startswith("    ")
+        item = re.match(r"\s*(?:[-*]|\d+\.) ", line)
+        outside = fence or fenced or indented or not line.strip() or line.startswith(("|", "#", "<!--"))
+        if block and (outside or item):
+            yield first, block
+            block = []
+        if not outside:
+            first = first if block else number
+            block.append(line)
+
+
+def rule_pages_have_short_blocks():
+    for name in PAGES:
+        if not os.path.exists(os.path.join(SRC, name)):
+            continue
+        for first, block in blocks_of(name):
+            if len(block) > PAGE_BLOCK:
+                yield f"{name}:{first}: a block of {len(block)} lines: {PAGE_BLOCK} at most"
+            for number, line in enumerate(block, first):
+                if len(line) > PAGE_WIDTH and not block[0].startswith(PAGE_WIDE):
+                    yield f"{name}:{number}: a line of {len(line)} characters: {PAGE_WIDTH} at most"
+
+
+def rule_files_that_pages_name_are_there():
+    """Those with a path from the top of the tree; one in capitals is whichever is added."""
+    for name in PAGES:
+        if not os.path.exists(os.path.join(SRC, name)):
+            continue
+        for match in re.finditer(r"`((?:runtime|kernels|shim|hooks|tools|tests|m4)/[a-z0-9_./-]+\.[a-z]+)[ `]", text(name)):
+            if not os.path.exists(os.path.join(SRC, match.group(1))):
+                yield f"{name}:{line_at(text(name), match.start())}: there is no {match.group(1)}"
+
+
+def rule_pages_that_are_named_are_there():
+    """And so is the heading that is named behind one, in quotes."""
+    if not any(n.startswith("doc/") for n in FILES):
+        return
+    for name in FILES:
+        if name == "tests/lint/tree_fails.sh" or not name.endswith(SOURCE + BUILD_FILE + (".md", ".txt")) and name not in ("README", "NEWS"):
+            continue
+        for match in re.finditer(r'\b(doc/\w+\.md)\b(?:, "([^"\n]+)")?', text(name)):
+            page, heading = match.groups()
+            at = f"{name}:{line_at(text(name), match.start())}"
+            if page not in FILES:
+                yield f"{at}: there is no {page}"
+            elif heading and not re.search(rf"^#+ {re.escape(heading)}$", text(page), re.M):
+                yield f"{at}: {page} has no heading \"{heading}\""
 
 
 def rule_headers_compile_alone():

@@ -7,7 +7,7 @@ lint=$srcdir/tests/lint/tree.py
 indentation=$srcdir/tests/lint/indentation.py
 D=$(mktemp -d "${TMPDIR:-/tmp}/tpck-lint.XXXXXX") || exit 99
 trap 'rm -rf "$D"' EXIT
-for room in runtime kernels shim hooks agent tools; do
+for room in runtime kernels shim hooks agent tools doc; do
     mkdir -p "$D/$room" && cp -R "$srcdir/$room/." "$D/$room/" || exit 99
 done
 mkdir -p "$D/tests/fuzz" && cp -R "$srcdir/tests/fuzz/." "$D/tests/fuzz/" || exit 99
@@ -25,6 +25,11 @@ echo '#include "agent/peers/peers.h"' >>agent/files/files.h
 echo '#include "agent/salvage/salvage.h"' >>agent/accord/accord.h
 echo '#include <cuda.h>' >>shim/table.h
 echo '/* They are lost. */' >>shim/doors.h
+printf '/* This is lost, too. */\n/*\n * Those are of nobody.\n */\n/* Those that wait are said. */\n' >>shim/driver.h
+printf '\n- an item\n' >>doc/store.md && yes '  and its lines' | head -10 >>doc/store.md
+printf '\n%0121d\n\n| %0121d |\n' 0 0 >>doc/ranks.md
+printf 'See \140runtime/base/gone.c\140.\n' >>doc/outside.md
+printf '\nMore is in doc/gone.md, and in doc/store.md, "Nothing".\n' >>doc/record.md
 printf '/* SPDX-License-Identifier: Apache-2.0 */\n/* A file. */\n#include <stdio.h>\n' >tools/cli/helpers.c
 printf 'int x;\n' >shim/bare.c
 printf '/* SPDX-License-Identifier: Apache-2.0 */\n/* A header. */\n#ifndef A_H\n#define A_H\nextern size_t alone;\n#endif\n' >shim/lonely.h
@@ -87,6 +92,16 @@ reports 'agent/files may not know agent/peers'
 reports 'agent/accord may not know agent/salvage'
 reports 'shim/table.h:27: cuda.h belongs to hooks/'
 reports 'shim/doors.h:28: a comment begins with a pronoun'
+said_of=$(wc -l <shim/driver.h)
+reports "shim/driver.h:$((said_of - 4)): a comment begins with a pronoun"
+reports "shim/driver.h:$((said_of - 2)): a comment begins with a pronoun"
+[ "$(grep -c 'shim/driver.h:.*pronoun' said)" -eq 2 ] || failed=1
+reports "doc/store.md:$(($(wc -l <doc/store.md) - 10)): a block of 11 lines: 10 at most"
+reports "doc/ranks.md:$(($(wc -l <doc/ranks.md) - 2)): a line of 121 characters: 120 at most"
+[ "$(grep -c 'doc/.* at most' said)" -eq 2 ] || failed=1
+reports "doc/outside.md:$(wc -l <doc/outside.md): there is no runtime/base/gone.c"
+reports "doc/record.md:$(wc -l <doc/record.md): there is no doc/gone.md"
+reports "doc/record.md:$(wc -l <doc/record.md): doc/store.md has no heading \"Nothing\""
 reports 'tools/cli/helpers.c: config.h is not its first include'
 reports 'tools/cli/helpers.c: say what is in it'
 reports 'shim/bare.c:1: no SPDX line at its head'

@@ -37,7 +37,7 @@ CASES = {
     'adam_fused': (['mlp.py', '--optimizer', 'Adam-fused', '--steps', '1000'], {}),
     'adadelta': (['mlp.py', '--optimizer', 'Adadelta', '--steps', '1000'], {}),
     'adamax': (['mlp.py', '--optimizer', 'Adamax', '--steps', '1000'], {}),
-    # These have no kernels of their own: they are told by additions to tensors of several sizes.
+    # Optimizers that have no kernels of their own: they are told by additions to tensors of several sizes.
     'lbfgs': (['mlp.py', '--optimizer', 'LBFGS', '--hidden', '300,120', '--steps', '200'], {}),
     'muon': (['mlp.py', '--optimizer', 'Muon', '--hidden', '300,120', '--steps', '300'], {}),
     'gpt': (GPT, {}),
