@@ -507,6 +507,27 @@ def rule_pages_that_are_named_are_there():
                 yield f"{at}: {page} has no heading \"{heading}\""
 
 
+def rule_locks_have_a_rank():
+    """Each call that waits for a lock is in runtime/base/locks.def by its file and its words, and includes what looks for the order."""
+    listed = re.findall(r'^TPCK_LOCK(?:_ALSO)?\(\w+, (?:NULL|"([^"]+)"), "([^"]+)"\)', text("runtime/base/locks.def"), re.M)
+    used = set()
+    for name in FILES:
+        if name.split("/")[0] not in ("runtime", "shim", "hooks", "agent", "tools") or not name.endswith((".c", ".h")):
+            continue
+        body = code(name)
+        for match in re.finditer(r"(?<!\w)(pthread_mutex_lock|tpck_spin_lock|tpck_shared_lock_take)\(([^()]*)\)(?!\s*\{)", body):
+            if body[:match.start()].endswith(("define ", "void ", "bool ")):
+                continue
+            rows = [row for row in listed if row[1] == match[2] and row[0] in ("", name)]
+            used.update(rows)
+            if not rows:
+                yield f"{name}:{line_at(body, match.start())}: {match[2]} has no rank in runtime/base/locks.def"
+            if match[1] == "pthread_mutex_lock" and '#include "runtime/base/lock_order.h"' not in text(name):
+                yield f"{name}: lock_order.h is not included, so that its locks are not seen"
+    yield from (f"runtime/base/locks.def: nothing takes {lock} in {file or 'any file'}" for file, lock in listed
+                if (file, lock) not in used and f"TPCK_LOCK_WAITS({lock})" not in "".join(text(n) for n in FILES if n == file))
+
+
 def rule_headers_compile_alone():
     compiler = shlex.split(os.environ.get("CC", "cc"))
     cuda = shlex.split(os.environ.get("CUDA_CPPFLAGS", ""))

@@ -31,7 +31,7 @@ printf '\n%0121d\n\n| %0121d |\n' 0 0 >>doc/ranks.md
 printf 'See \140runtime/base/gone.c\140.\n' >>doc/outside.md
 printf '\nMore is in doc/gone.md, and in doc/store.md, "Nothing".\n' >>doc/record.md
 printf '/* SPDX-License-Identifier: Apache-2.0 */\n/* A file. */\n#include <stdio.h>\n' >tools/cli/helpers.c
-printf 'int x;\n' >shim/bare.c
+printf 'int x;\nvoid y(void) { pthread_mutex_lock(&nowhere); }\n' >shim/bare.c
 printf '/* SPDX-License-Identifier: Apache-2.0 */\n/* A header. */\n#ifndef A_H\n#define A_H\nextern size_t alone;\n#endif\n' >shim/lonely.h
 # shellcheck disable=SC2016 # a line for another script
 printf '#!/bin/sh\n# SPDX-License-Identifier: Apache-2.0\n# A script.\nrm $1\nunused=1\n' >tools/cli/careless.sh
@@ -90,6 +90,8 @@ reports 'agent/loop may not know agent/session'
 reports 'agent/home may not know agent/programs'
 reports 'agent/files may not know agent/peers'
 reports 'agent/accord may not know agent/salvage'
+reports 'shim/bare.c:2: &nowhere has no rank in runtime/base/locks.def'
+reports 'shim/bare.c: lock_order.h is not included'
 reports 'shim/table.h:27: cuda.h belongs to hooks/'
 reports 'shim/doors.h:28: a comment begins with a pronoun'
 said_of=$(wc -l <shim/driver.h)
