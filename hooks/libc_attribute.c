@@ -187,19 +187,6 @@ static __attribute__((noinline)) const char *around(const char *path, char *buff
 	return found == forward ? strcpy(buffer, forward) : found;
 }
 
-#define AROUND(name, path, found)                                                              \
-	static int (*real)(const char *, __typeof__(found));                                   \
-	char buffer[TPCK_FILES_PATH];                                                          \
-	const char *at;                                                                        \
-	int result;                                                                            \
-	if (!real)                                                                             \
-		real = (int (*)(const char *, __typeof__(found)))tpck_real_dlsym(RTLD_NEXT, name); \
-	TPCK_UNREADABLE(path, real(path, found));                                              \
-	at = around(path, buffer);                                                             \
-	result = (int)told(at ? real(at, found) : -1, path);                                   \
-	return !tpck_engine_clocks() ? result                                                  \
-				     : tpck_machine_say(tpck_machine_key(name, path), __builtin_return_address(0), result, found, sizeof *found)
-
 static long told(long result, const char *path)
 {
 	if (result < 0)
@@ -222,56 +209,106 @@ TPCK_EXPORT long pathconf(const char *path, int name)
 	return told(at ? real(at, name) : -1, path);
 }
 
+/* What is asked of a file system, and what libc says. */
+typedef int ask_path(const char *, void *);
+typedef int ask_descriptor(int, void *);
+
+/* The record has it, where that keeps what the machine says. */
+static int said(const char *name, const char *path, int result, void *found, size_t size, const void *caller)
+{
+	return tpck_engine_clocks() ? tpck_machine_say(tpck_machine_key(name, path), caller, result, found, size) : result;
+}
+
+/* What is asked of a path in its file system. */
+static int ask(ask_path *real, const char *name, const char *path, void *found, size_t size, const void *caller)
+{
+	char buffer[TPCK_FILES_PATH];
+	const char *at;
+
+	TPCK_UNREADABLE(path, real(path, found));
+	at = around(path, buffer);
+	return said(name, path, (int)told(at ? real(at, found) : -1, path), found, size, caller);
+}
+
 /* Of a descriptor of a file in memory: of where the file will be. */
-#define AROUND_DESCRIPTOR(name, at_path, found)                                                \
-	static int (*real)(int, __typeof__(found));                                            \
-	char buffer[TPCK_FILES_PATH];                                                          \
-	const char *at = tpck_files_around_descriptor(fd, buffer);                             \
-	int result;                                                                            \
-	if (!real)                                                                             \
-		real = (int (*)(int, __typeof__(found)))tpck_real_dlsym(RTLD_NEXT, name);      \
-	result = at ? at_path(at, found) : real(fd, found);                                    \
-	return !tpck_engine_clocks() ? result                                                  \
-				     : tpck_machine_say(tpck_machine_key(name, ""), __builtin_return_address(0), result, found, sizeof *found)
+static int ask_of(ask_descriptor *real, ask_path *at_path, const char *name, int fd, void *found, size_t size, const void *caller)
+{
+	char buffer[TPCK_FILES_PATH];
+	const char *at = tpck_files_around_descriptor(fd, buffer);
+
+	return said(name, "", at ? at_path(at, found) : real(fd, found), found, size, caller);
+}
 
 TPCK_EXPORT int statvfs(const char *restrict path, struct statvfs *restrict found)
 {
-	AROUND("statvfs", path, found);
+	static ask_path *real;
+
+	if (!real)
+		real = (ask_path *)tpck_real_dlsym(RTLD_NEXT, "statvfs");
+	return ask(real, "statvfs", path, found, sizeof *found, __builtin_return_address(0));
 }
 
 TPCK_EXPORT int statvfs64(const char *restrict path, struct statvfs64 *restrict found)
 {
-	AROUND("statvfs64", path, found);
+	static ask_path *real;
+
+	if (!real)
+		real = (ask_path *)tpck_real_dlsym(RTLD_NEXT, "statvfs64");
+	return ask(real, "statvfs64", path, found, sizeof *found, __builtin_return_address(0));
 }
 
 TPCK_EXPORT int statfs(const char *path, struct statfs *found)
 {
-	AROUND("statfs", path, found);
+	static ask_path *real;
+
+	if (!real)
+		real = (ask_path *)tpck_real_dlsym(RTLD_NEXT, "statfs");
+	return ask(real, "statfs", path, found, sizeof *found, __builtin_return_address(0));
 }
 
 TPCK_EXPORT int statfs64(const char *path, struct statfs64 *found)
 {
-	AROUND("statfs64", path, found);
+	static ask_path *real;
+
+	if (!real)
+		real = (ask_path *)tpck_real_dlsym(RTLD_NEXT, "statfs64");
+	return ask(real, "statfs64", path, found, sizeof *found, __builtin_return_address(0));
 }
 
 TPCK_EXPORT int fstatvfs(int fd, struct statvfs *found)
 {
-	AROUND_DESCRIPTOR("fstatvfs", statvfs, found);
+	static ask_descriptor *real;
+
+	if (!real)
+		real = (ask_descriptor *)tpck_real_dlsym(RTLD_NEXT, "fstatvfs");
+	return ask_of(real, (ask_path *)statvfs, "fstatvfs", fd, found, sizeof *found, __builtin_return_address(0));
 }
 
 TPCK_EXPORT int fstatvfs64(int fd, struct statvfs64 *found)
 {
-	AROUND_DESCRIPTOR("fstatvfs64", statvfs64, found);
+	static ask_descriptor *real;
+
+	if (!real)
+		real = (ask_descriptor *)tpck_real_dlsym(RTLD_NEXT, "fstatvfs64");
+	return ask_of(real, (ask_path *)statvfs64, "fstatvfs64", fd, found, sizeof *found, __builtin_return_address(0));
 }
 
 TPCK_EXPORT int fstatfs(int fd, struct statfs *found)
 {
-	AROUND_DESCRIPTOR("fstatfs", statfs, found);
+	static ask_descriptor *real;
+
+	if (!real)
+		real = (ask_descriptor *)tpck_real_dlsym(RTLD_NEXT, "fstatfs");
+	return ask_of(real, (ask_path *)statfs, "fstatfs", fd, found, sizeof *found, __builtin_return_address(0));
 }
 
 TPCK_EXPORT int fstatfs64(int fd, struct statfs64 *found)
 {
-	AROUND_DESCRIPTOR("fstatfs64", statfs64, found);
+	static ask_descriptor *real;
+
+	if (!real)
+		real = (ask_descriptor *)tpck_real_dlsym(RTLD_NEXT, "fstatfs64");
+	return ask_of(real, (ask_path *)statfs64, "fstatfs64", fd, found, sizeof *found, __builtin_return_address(0));
 }
 
 /* ---- the one name of a path ------------------------------------------------------------------- */

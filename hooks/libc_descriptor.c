@@ -169,34 +169,47 @@ static bool locks(int command)
 	return command == F_SETLK || command == F_SETLKW || command == F_OFD_SETLK || command == F_OFD_SETLKW;
 }
 
-#define FCNTL(name)                                                  \
-	static int (*real)(int, int, ...);                           \
-	va_list args;                                                \
-	void *argument;                                              \
-	bool held;                                                   \
-	int result;                                                  \
-	va_start(args, command);                                     \
-	argument = va_arg(args, void *);                             \
-	va_end(args);                                                \
-	if (!real)                                                   \
-		real = REAL(name);                                   \
-	if (locks(command))                                          \
-		tpck_files_locks(fd);                                \
-	held = tpck_files_hold(fd, -1);                              \
-	result = real(fd, command, argument);                        \
-	if (result >= 0 && (command == F_DUPFD || command == F_DUPFD_CLOEXEC)) \
-		copied(fd, result);                                  \
-	tpck_files_let_go(held);                                     \
-	return result
+static int control(int (*real)(int, int, ...), int fd, int command, void *argument)
+{
+	bool held;
+	int result;
+
+	if (locks(command))
+		tpck_files_locks(fd);
+	held = tpck_files_hold(fd, -1);
+	result = real(fd, command, argument);
+	if (result >= 0 && (command == F_DUPFD || command == F_DUPFD_CLOEXEC))
+		copied(fd, result);
+	tpck_files_let_go(held);
+	return result;
+}
 
 TPCK_EXPORT int fcntl(int fd, int command, ...)
 {
-	FCNTL(fcntl);
+	static int (*real)(int, int, ...);
+	va_list args;
+	void *argument;
+
+	va_start(args, command);
+	argument = va_arg(args, void *);
+	va_end(args);
+	if (!real)
+		real = REAL(fcntl);
+	return control(real, fd, command, argument);
 }
 
 TPCK_EXPORT int fcntl64(int fd, int command, ...)
 {
-	FCNTL(fcntl64);
+	static int (*real)(int, int, ...);
+	va_list args;
+	void *argument;
+
+	va_start(args, command);
+	argument = va_arg(args, void *);
+	va_end(args);
+	if (!real)
+		real = REAL(fcntl64);
+	return control(real, fd, command, argument);
 }
 
 /* What is asked of a disk: where the file's blocks are, to share them, its flags. */

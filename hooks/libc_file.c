@@ -67,34 +67,48 @@ static mode_t mode_of(int flags, va_list args)
 	return wants_mode(flags) ? va_arg(args, mode_t) : 0;
 }
 
-#define OPEN(folder, path, flags)                          \
-	do {                                               \
-		mode_t mode;                               \
-		va_list args;                              \
-		va_start(args, flags);                     \
-		mode = mode_of(flags, args);               \
-		va_end(args);                              \
-		return open_file(folder, path, flags, mode, __builtin_return_address(0)); \
-	} while (0)
-
 TPCK_EXPORT int open(const char *path, int flags, ...)
 {
-	OPEN(AT_FDCWD, path, flags);
+	mode_t mode;
+	va_list args;
+
+	va_start(args, flags);
+	mode = mode_of(flags, args);
+	va_end(args);
+	return open_file(AT_FDCWD, path, flags, mode, __builtin_return_address(0));
 }
 
 TPCK_EXPORT int open64(const char *path, int flags, ...)
 {
-	OPEN(AT_FDCWD, path, flags | O_LARGEFILE);
+	mode_t mode;
+	va_list args;
+
+	va_start(args, flags);
+	mode = mode_of(flags, args);
+	va_end(args);
+	return open_file(AT_FDCWD, path, flags | O_LARGEFILE, mode, __builtin_return_address(0));
 }
 
 TPCK_EXPORT int openat(int folder, const char *path, int flags, ...)
 {
-	OPEN(folder, path, flags);
+	mode_t mode;
+	va_list args;
+
+	va_start(args, flags);
+	mode = mode_of(flags, args);
+	va_end(args);
+	return open_file(folder, path, flags, mode, __builtin_return_address(0));
 }
 
 TPCK_EXPORT int openat64(int folder, const char *path, int flags, ...)
 {
-	OPEN(folder, path, flags | O_LARGEFILE);
+	mode_t mode;
+	va_list args;
+
+	va_start(args, flags);
+	mode = mode_of(flags, args);
+	va_end(args);
+	return open_file(folder, path, flags | O_LARGEFILE, mode, __builtin_return_address(0));
 }
 
 TPCK_EXPORT int creat(const char *path, mode_t mode)

@@ -73,27 +73,35 @@ TPCK_EXPORT DIR *fdopendir(int fd)
 	return folder;
 }
 
-#define READDIR(type, name)                                                                                     \
-	do {                                                                                                    \
-		static type *(*real)(DIR *);                                                                    \
-		int saved = errno;                                                                              \
-		type *entry;                                                                                    \
-		if (!real)                                                                                      \
-			real = (type * (*)(DIR *)) tpck_real_dlsym(RTLD_NEXT, name);                            \
-		while ((entry = real(folder)) && (tpck_caches_refuse(dirfd(folder), entry->d_name, 0) ||        \
-						  tpck_files_stream_hides(folder, entry->d_name)))             \
-			errno = saved;                                                                          \
-		return entry ? entry : (type *)tpck_files_stream_more(folder);                                                                                   \
-	} while (0)
+static bool is_hidden(DIR *folder, const char *name)
+{
+	return tpck_caches_refuse(dirfd(folder), name, 0) || tpck_files_stream_hides(folder, name);
+}
 
 TPCK_EXPORT struct dirent *readdir(DIR *folder)
 {
-	READDIR(struct dirent, "readdir");
+	static struct dirent *(*real)(DIR *);
+	int saved = errno;
+	struct dirent *entry;
+
+	if (!real)
+		real = (struct dirent * (*)(DIR *)) tpck_real_dlsym(RTLD_NEXT, "readdir");
+	while ((entry = real(folder)) && is_hidden(folder, entry->d_name))
+		errno = saved;
+	return entry ? entry : (struct dirent *)tpck_files_stream_more(folder);
 }
 
 TPCK_EXPORT struct dirent64 *readdir64(DIR *folder)
 {
-	READDIR(struct dirent64, "readdir64");
+	static struct dirent64 *(*real)(DIR *);
+	int saved = errno;
+	struct dirent64 *entry;
+
+	if (!real)
+		real = (struct dirent64 * (*)(DIR *)) tpck_real_dlsym(RTLD_NEXT, "readdir64");
+	while ((entry = real(folder)) && is_hidden(folder, entry->d_name))
+		errno = saved;
+	return entry ? entry : (struct dirent64 *)tpck_files_stream_more(folder);
 }
 
 TPCK_EXPORT int closedir(DIR *folder)

@@ -26,60 +26,68 @@
 #include "runtime/programs/programs.h"
 #include "shim/driver.h"
 
-/* The shape of every hook here: the call as ours sees it, or the system's own. */
-#define PATH(ours, theirs)                                        \
-	do {                                                      \
-		struct tpck_thread *self = tpck_engine_enter();   \
-		int result;                                       \
-		if (!self)                                        \
-			return (int)(theirs);                     \
-		result = ours;                                    \
-		tpck_engine_leave(self);                          \
-		return result;                                    \
-	} while (0)
-/* What a resumed program does not see is not there. */
-#define REFUSE(folder, path, flags)                               \
-	do {                                                      \
-		if (tpck_caches_refuse(folder, path, flags))      \
-			return -1;                                \
-	} while (0)
+/* The shape of every hook here: what a resumed program does not see is not there (tpck_caches_refuse()); then the call as the overlay sees it, or, where
+ * tpck_engine_enter() gives NULL, as the table of pending files does; and behind either this. */
+static int left(struct tpck_thread *self, long result)
+{
+	if (self)
+		tpck_engine_leave(self);
+	return (int)result;
+}
 
 TPCK_EXPORT int rename(const char *from, const char *to)
 {
+	struct tpck_thread *self;
+
 	TPCK_UNREADABLE(from, (int)syscall(SYS_rename, from, to));
 	TPCK_UNREADABLE(to, (int)syscall(SYS_rename, from, to));
-	REFUSE(AT_FDCWD, from, 0);
+	if (tpck_caches_refuse(AT_FDCWD, from, 0))
+		return -1;
 	tpck_programs_takes(AT_FDCWD, from);
-	PATH(tpck_follow_rename(AT_FDCWD, from, AT_FDCWD, to), tpck_files_rename(AT_FDCWD, from, AT_FDCWD, to, 0));
+	self = tpck_engine_enter();
+	return left(self, self ? tpck_follow_rename(AT_FDCWD, from, AT_FDCWD, to) : tpck_files_rename(AT_FDCWD, from, AT_FDCWD, to, 0));
 }
 
 TPCK_EXPORT int renameat(int from_folder, const char *from, int to_folder, const char *to)
 {
+	struct tpck_thread *self;
+
 	TPCK_UNREADABLE(from, (int)syscall(SYS_renameat, from_folder, from, to_folder, to));
 	TPCK_UNREADABLE(to, (int)syscall(SYS_renameat, from_folder, from, to_folder, to));
-	REFUSE(from_folder, from, 0);
+	if (tpck_caches_refuse(from_folder, from, 0))
+		return -1;
 	tpck_programs_takes(from_folder, from);
-	PATH(tpck_follow_rename(from_folder, from, to_folder, to), tpck_files_rename(from_folder, from, to_folder, to, 0));
+	self = tpck_engine_enter();
+	return left(self, self ? tpck_follow_rename(from_folder, from, to_folder, to) : tpck_files_rename(from_folder, from, to_folder, to, 0));
 }
 
 TPCK_EXPORT int unlink(const char *path)
 {
+	struct tpck_thread *self;
+
 	TPCK_UNREADABLE(path, (int)syscall(SYS_unlink, path));
 	tpck_programs_takes(AT_FDCWD, path);
-	PATH(tpck_follow_unlink(AT_FDCWD, path, 0), tpck_files_unlink(AT_FDCWD, path, 0));
+	self = tpck_engine_enter();
+	return left(self, self ? tpck_follow_unlink(AT_FDCWD, path, 0) : tpck_files_unlink(AT_FDCWD, path, 0));
 }
 
 TPCK_EXPORT int unlinkat(int folder, const char *path, int flags)
 {
+	struct tpck_thread *self;
+
 	TPCK_UNREADABLE(path, (int)syscall(SYS_unlinkat, folder, path, flags));
 	tpck_programs_takes(folder, path);
-	PATH(tpck_follow_unlink(folder, path, flags), tpck_files_unlink(folder, path, flags));
+	self = tpck_engine_enter();
+	return left(self, self ? tpck_follow_unlink(folder, path, flags) : tpck_files_unlink(folder, path, flags));
 }
 
 TPCK_EXPORT int rmdir(const char *path)
 {
+	struct tpck_thread *self;
+
 	TPCK_UNREADABLE(path, (int)syscall(SYS_rmdir, path));
-	PATH(tpck_follow_unlink(AT_FDCWD, path, AT_REMOVEDIR), tpck_files_unlink(AT_FDCWD, path, AT_REMOVEDIR));
+	self = tpck_engine_enter();
+	return left(self, self ? tpck_follow_unlink(AT_FDCWD, path, AT_REMOVEDIR) : tpck_files_unlink(AT_FDCWD, path, AT_REMOVEDIR));
 }
 
 TPCK_EXPORT int remove(const char *path)
@@ -104,14 +112,20 @@ static int made_folder(int folder, const char *path, int result)
 
 TPCK_EXPORT int mkdir(const char *path, mode_t mode)
 {
+	struct tpck_thread *self;
+
 	TPCK_UNREADABLE(path, (int)syscall(SYS_mkdir, path, mode));
-	PATH(made_folder(AT_FDCWD, path, tpck_follow_mkdir(AT_FDCWD, path, mode)), made_folder(AT_FDCWD, path, tpck_files_mkdir(AT_FDCWD, path, mode)));
+	self = tpck_engine_enter();
+	return left(self, self ? made_folder(AT_FDCWD, path, tpck_follow_mkdir(AT_FDCWD, path, mode)) : made_folder(AT_FDCWD, path, tpck_files_mkdir(AT_FDCWD, path, mode)));
 }
 
 TPCK_EXPORT int mkdirat(int folder, const char *path, mode_t mode)
 {
+	struct tpck_thread *self;
+
 	TPCK_UNREADABLE(path, (int)syscall(SYS_mkdirat, folder, path, mode));
-	PATH(made_folder(folder, path, tpck_follow_mkdir(folder, path, mode)), made_folder(folder, path, tpck_files_mkdir(folder, path, mode)));
+	self = tpck_engine_enter();
+	return left(self, self ? made_folder(folder, path, tpck_follow_mkdir(folder, path, mode)) : made_folder(folder, path, tpck_files_mkdir(folder, path, mode)));
 }
 
 static int make_node(int folder, const char *path, mode_t mode, dev_t device)
@@ -184,20 +198,22 @@ TPCK_EXPORT int connect(int fd, const struct sockaddr *address, socklen_t bytes)
 	return result;
 }
 
-/* Nothing of a folder is pending: where the program is is the kernel's. */
-#define CHANGE_FOLDER(call)                                       \
-	do {                                                      \
-		struct tpck_thread *self = tpck_engine_enter();   \
-		int result;                                       \
-		if (self)                                         \
-			tpck_follow_leaves();                     \
-		result = (int)(call);                             \
-		if (self) {                                       \
-			tpck_follow_left();                       \
-			tpck_engine_leave(self);                  \
-		}                                                 \
-		return result;                                    \
-	} while (0)
+/* Nothing of a folder is pending: where the program is is the kernel's. Before that changes, and behind it. */
+static struct tpck_thread *leaves_folder(void)
+{
+	struct tpck_thread *self = tpck_engine_enter();
+
+	if (self)
+		tpck_follow_leaves();
+	return self;
+}
+
+static int left_folder(struct tpck_thread *self, long result)
+{
+	if (self)
+		tpck_follow_left();
+	return left(self, result);
+}
 
 static int change_folder(const char *path)
 {
@@ -211,7 +227,9 @@ static int change_folder(const char *path)
 
 TPCK_EXPORT int chdir(const char *path)
 {
-	CHANGE_FOLDER(change_folder(path));
+	struct tpck_thread *self = leaves_folder();
+
+	return left_folder(self, change_folder(path));
 }
 
 /* What the program has saved is at its paths before nobody can tell it where they are. Another name of the root that it has is no
@@ -257,7 +275,9 @@ TPCK_EXPORT int chroot(const char *path)
 
 TPCK_EXPORT int fchdir(int folder)
 {
-	CHANGE_FOLDER(syscall(SYS_fchdir, folder));
+	struct tpck_thread *self = leaves_folder();
+
+	return left_folder(self, syscall(SYS_fchdir, folder));
 }
 
 static int kernel_access(int folder, const char *path, int mode, int flags)
@@ -267,15 +287,20 @@ static int kernel_access(int folder, const char *path, int mode, int flags)
 
 static int access_at(int folder, const char *path, int mode, int flags)
 {
+	struct tpck_thread *self;
 	int seen;
 
-	if (tpck_follow_asks_first(folder))
-		PATH(tpck_follow_first_access(path, mode, flags), kernel_access(folder, path, mode, flags));
+	if (tpck_follow_asks_first(folder)) {
+		self = tpck_engine_enter();
+		return left(self, self ? tpck_follow_first_access(path, mode, flags) : kernel_access(folder, path, mode, flags));
+	}
 	TPCK_UNREADABLE(path, kernel_access(folder, path, mode, flags));
 	if (tpck_follow_sees() && tpck_follow_seen_access(folder, path, &seen))
 		return seen;
-	REFUSE(folder, path, 0);
-	PATH(tpck_follow_access(folder, path, mode, flags), tpck_files_access(folder, path, mode, flags));
+	if (tpck_caches_refuse(folder, path, 0))
+		return -1;
+	self = tpck_engine_enter();
+	return left(self, self ? tpck_follow_access(folder, path, mode, flags) : tpck_files_access(folder, path, mode, flags));
 }
 
 TPCK_EXPORT int access(const char *path, int mode)
@@ -290,32 +315,48 @@ TPCK_EXPORT int faccessat(int folder, const char *path, int mode, int flags)
 
 TPCK_EXPORT int truncate(const char *path, off_t bytes)
 {
+	struct tpck_thread *self;
+
 	TPCK_UNREADABLE(path, (int)syscall(SYS_truncate, path, bytes));
-	REFUSE(AT_FDCWD, path, 0);
-	PATH(tpck_follow_truncate(path, bytes), tpck_files_truncate(path, bytes));
+	if (tpck_caches_refuse(AT_FDCWD, path, 0))
+		return -1;
+	self = tpck_engine_enter();
+	return left(self, self ? tpck_follow_truncate(path, bytes) : tpck_files_truncate(path, bytes));
 }
 
 TPCK_EXPORT int truncate64(const char *path, off64_t bytes)
 {
+	struct tpck_thread *self;
+
 	TPCK_UNREADABLE(path, (int)syscall(SYS_truncate, path, bytes));
-	REFUSE(AT_FDCWD, path, 0);
-	PATH(tpck_follow_truncate(path, bytes), tpck_files_truncate(path, bytes));
+	if (tpck_caches_refuse(AT_FDCWD, path, 0))
+		return -1;
+	self = tpck_engine_enter();
+	return left(self, self ? tpck_follow_truncate(path, bytes) : tpck_files_truncate(path, bytes));
 }
 
 TPCK_EXPORT int symlink(const char *target, const char *path)
 {
+	struct tpck_thread *self;
+
 	TPCK_UNREADABLE(target, (int)syscall(SYS_symlink, target, path));
 	TPCK_UNREADABLE(path, (int)syscall(SYS_symlink, target, path));
-	REFUSE(AT_FDCWD, path, O_CREAT);
-	PATH(tpck_follow_symlink(target, AT_FDCWD, path), tpck_files_symlink(target, AT_FDCWD, path));
+	if (tpck_caches_refuse(AT_FDCWD, path, O_CREAT))
+		return -1;
+	self = tpck_engine_enter();
+	return left(self, self ? tpck_follow_symlink(target, AT_FDCWD, path) : tpck_files_symlink(target, AT_FDCWD, path));
 }
 
 TPCK_EXPORT int symlinkat(const char *target, int folder, const char *path)
 {
+	struct tpck_thread *self;
+
 	TPCK_UNREADABLE(target, (int)syscall(SYS_symlinkat, target, folder, path));
 	TPCK_UNREADABLE(path, (int)syscall(SYS_symlinkat, target, folder, path));
-	REFUSE(folder, path, O_CREAT);
-	PATH(tpck_follow_symlink(target, folder, path), tpck_files_symlink(target, folder, path));
+	if (tpck_caches_refuse(folder, path, O_CREAT))
+		return -1;
+	self = tpck_engine_enter();
+	return left(self, self ? tpck_follow_symlink(target, folder, path) : tpck_files_symlink(target, folder, path));
 }
 
 /* A link by a name that cannot be read. The kernel asks for what is linked first, which the job may see where the kernel has
@@ -331,29 +372,41 @@ static int link_nowhere(int from_folder, const char *from, int to_folder, const 
 
 TPCK_EXPORT int link(const char *from, const char *to)
 {
+	struct tpck_thread *self;
+
 	TPCK_UNREADABLE(from, (int)syscall(SYS_link, from, to));
 	TPCK_UNREADABLE(to, link_nowhere(AT_FDCWD, from, AT_FDCWD, to, 0));
-	REFUSE(AT_FDCWD, to, O_CREAT);
-	PATH(tpck_follow_link(AT_FDCWD, from, AT_FDCWD, to, 0), tpck_files_link(AT_FDCWD, from, AT_FDCWD, to, 0));
+	if (tpck_caches_refuse(AT_FDCWD, to, O_CREAT))
+		return -1;
+	self = tpck_engine_enter();
+	return left(self, self ? tpck_follow_link(AT_FDCWD, from, AT_FDCWD, to, 0) : tpck_files_link(AT_FDCWD, from, AT_FDCWD, to, 0));
 }
 
 TPCK_EXPORT int linkat(int from_folder, const char *from, int to_folder, const char *to, int flags)
 {
+	struct tpck_thread *self;
+
 	TPCK_UNREADABLE(from, (int)syscall(SYS_linkat, from_folder, from, to_folder, to, flags));
 	TPCK_UNREADABLE(to, link_nowhere(from_folder, from, to_folder, to, flags));
-	REFUSE(to_folder, to, O_CREAT);
-	PATH(tpck_follow_link(from_folder, from, to_folder, to, flags),
-	     tpck_files_link(from_folder, from, to_folder, to, flags));
+	if (tpck_caches_refuse(to_folder, to, O_CREAT))
+		return -1;
+	self = tpck_engine_enter();
+	return left(self, self ? tpck_follow_link(from_folder, from, to_folder, to, flags) : tpck_files_link(from_folder, from, to_folder, to, flags));
 }
 
 TPCK_EXPORT int chmod(const char *path, mode_t mode)
 {
+	struct tpck_thread *self;
+
 	TPCK_UNREADABLE(path, (int)syscall(SYS_chmod, path, mode));
-	PATH(tpck_follow_chmod(AT_FDCWD, path, mode), tpck_files_chmod(AT_FDCWD, path, mode));
+	self = tpck_engine_enter();
+	return left(self, self ? tpck_follow_chmod(AT_FDCWD, path, mode) : tpck_files_chmod(AT_FDCWD, path, mode));
 }
 
 TPCK_EXPORT int fchmodat(int folder, const char *path, mode_t mode, int flags)
 {
+	struct tpck_thread *self;
+
 	if (flags) {
 		static int (*real)(int, const char *, mode_t, int);
 
@@ -362,13 +415,17 @@ TPCK_EXPORT int fchmodat(int folder, const char *path, mode_t mode, int flags)
 		return real(folder, path, mode, flags);
 	}
 	TPCK_UNREADABLE(path, (int)syscall(SYS_fchmodat, folder, path, mode));
-	PATH(tpck_follow_chmod(folder, path, mode), tpck_files_chmod(folder, path, mode));
+	self = tpck_engine_enter();
+	return left(self, self ? tpck_follow_chmod(folder, path, mode) : tpck_files_chmod(folder, path, mode));
 }
 
 static int set_times(int folder, const char *path, const struct timespec times[2], int flags)
 {
+	struct tpck_thread *self;
+
 	TPCK_UNREADABLE(path, (int)syscall(SYS_utimensat, folder, path, times, flags));
-	PATH(tpck_follow_times(folder, path, times, flags), tpck_files_times(folder, path, times, flags));
+	self = tpck_engine_enter();
+	return left(self, self ? tpck_follow_times(folder, path, times, flags) : tpck_files_times(folder, path, times, flags));
 }
 
 TPCK_EXPORT int utimensat(int folder, const char *path, const struct timespec times[2], int flags)
@@ -479,15 +536,20 @@ TPCK_EXPORT int renameat2(int from_folder, const char *from, int to_folder, cons
 
 static int stat_at(int folder, const char *path, struct stat *found, int flags)
 {
+	struct tpck_thread *self;
 	int seen;
 
-	if (tpck_follow_asks_first(folder))
-		PATH(tpck_follow_first_stat(path, found, flags), (int)syscall(SYS_newfstatat, folder, path, found, flags));
+	if (tpck_follow_asks_first(folder)) {
+		self = tpck_engine_enter();
+		return left(self, self ? tpck_follow_first_stat(path, found, flags) : syscall(SYS_newfstatat, folder, path, found, flags));
+	}
 	TPCK_UNREADABLE(path, (int)syscall(SYS_newfstatat, folder, path, found, flags));
 	if (tpck_follow_sees() && tpck_follow_seen_stat(folder, path, found, &seen))
 		return seen;
-	REFUSE(folder, path, 0);
-	PATH(tpck_follow_stat(folder, path, found, flags), tpck_files_stat(folder, path, found, flags));
+	if (tpck_caches_refuse(folder, path, 0))
+		return -1;
+	self = tpck_engine_enter();
+	return left(self, self ? tpck_follow_stat(folder, path, found, flags) : tpck_files_stat(folder, path, found, flags));
 }
 
 TPCK_EXPORT int stat(const char *restrict path, struct stat *restrict found)
