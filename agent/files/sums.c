@@ -116,7 +116,7 @@ void sums_begin(struct tpck_view *view)
 	if (tpck_path_join(known.log, sizeof known.log, home.tier->root, TPCK_SUMS_LOG)) {
 		tpck_error_set(&err, ENAMETOOLONG, "using %s", home.tier->root);
 		complain(&err);
-	} else if (tpck_durable_tier_check(home.tier, &err) || tpck_sums_compact(known.log, recall, &err)) {
+	} else if (tpck_tier_check(home.tier, &err) || tpck_sums_compact(known.log, recall, &err)) {
 		complain(&err);
 	} else {
 		note_sizes(view);

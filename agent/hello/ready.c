@@ -211,7 +211,7 @@ void hello_run(struct job *job)
 	struct hello_job *h = (struct hello_job *)job;
 	struct offer_request *requests = calloc(h->count, sizeof *requests);
 	struct tpck_error store = {0};
-	int store_rc = tpck_durable_tier_check(home.tier, &store);
+	int store_rc = tpck_tier_check(home.tier, &store);
 
 	if (requests)
 		ask_others(h, store_rc != -EPERM, requests);
@@ -305,7 +305,7 @@ void hello_run_try(struct job *job)
 	struct hello_job *h = (struct hello_job *)job;
 	struct offer_request *requests = calloc(h->count, sizeof *requests);
 	struct tpck_error store = {0};
-	int store_rc = tpck_durable_tier_check(home.tier, &store);
+	int store_rc = tpck_tier_check(home.tier, &store);
 
 	begin_all(h);
 	h->failed = 0;
@@ -347,7 +347,7 @@ void hello_run_go(struct job *job)
 {
 	struct hello_job *h = (struct hello_job *)job;
 	struct tpck_error store = {0};
-	int store_rc = tpck_durable_tier_check(home.tier, &store);
+	int store_rc = tpck_tier_check(home.tier, &store);
 
 	begin_all(h);
 	for (size_t i = 0; i < h->count; i++) {

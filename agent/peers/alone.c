@@ -27,7 +27,7 @@ void alone_say(void)
 {
 	char path[TPCK_PATH_MAX], text[32];
 	struct tpck_error err = {0};
-	int rc = tpck_durable_tier_check(home_shared_tier(), &err);
+	int rc = tpck_tier_check(home_shared_tier(), &err);
 
 	snprintf(text, sizeof text, "%d\n", (int)getpid());
 	if (rc || mark_path(peers.host, path) || shared_write(path, text, 0, &err))

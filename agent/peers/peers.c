@@ -79,7 +79,7 @@ static int find_secret(struct tpck_error *err)
 
 	if (home.settings.secret[0])
 		return tpck_secret_load(home.settings.secret, -1, peers.secret[TPCK_SECRET_JOB], err);
-	rc = tpck_durable_tier_check(home_shared_tier(), err);
+	rc = tpck_tier_check(home_shared_tier(), err);
 	if (!rc)
 		rc = tpck_path_join(path, sizeof path, peers.folder, "secret");
 	return rc ? rc : tpck_secret_load(path, 1, peers.secret[TPCK_SECRET_JOB], err);

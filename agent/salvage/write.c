@@ -171,9 +171,11 @@ static void find_part_base(struct salvage_job *job)
 }
 
 /* The tier's lock is held, by nobody else: another holder, or the owner, may be at the same part, and what is whole is taken as it is. */
-static int publish(struct salvage_job *job, struct tpck_error *err)
+static int publish(void *with)
 {
+	struct salvage_job *job = with;
 	struct tpck_publication *p = &job->flush.publication;
+	struct tpck_error *err = &job->flush.error;
 	int rc;
 
 	if (!permitted(job, &job->point))
@@ -198,7 +200,7 @@ static void write_run(struct job *base)
 	struct salvage_job *job = (struct salvage_job *)base;
 	struct tpck_publication *p = &job->flush.publication;
 	struct tpck_error *err = &job->flush.error;
-	int rc = tpck_durable_tier_check(p->tier, err), lock;
+	int rc = tpck_tier_check(p->tier, err);
 
 	job->of = program_of(job->identity, err);
 	if (!rc && !job->of)
@@ -213,10 +215,7 @@ static void write_run(struct job *base)
 		p->parent = job->shares.manifest->parent;
 		p->permitted = permitted;
 		p->context = job;
-		lock = tpck_durable_tier_lock_alone(p->tier, LOCK_WAIT_SEC, err);
-		rc = lock < 0 ? lock : publish(job, err);
-		if (lock >= 0)
-			close(lock);
+		rc = tpck_tier_while_held(p->tier, TPCK_HOLD_ALONE, LOCK_WAIT_SEC, publish, job, err);
 	}
 	job->flush.took_ns = tpck_clock_monotonic_ns() - job->flush.began_ns;
 	job->flush.rc = rc;
@@ -309,23 +308,24 @@ void salvage_write(struct agent *agent, const char *node, const struct tpck_acco
 
 /* ---- joining ------------------------------------------------------------------------------ */
 
+static int join(void *with)
+{
+	struct salvage_job *job = with;
+	struct tpck_publication *p = &job->flush.publication;
+	int rc = tpck_publish_join(p->tier, &job->point, p->world, permitted, job, &job->flush.published, &job->flush.error);
+
+	job->flush.took_ns = tpck_clock_monotonic_ns() - job->flush.began_ns;
+	if (!rc)
+		flush_retain_all(&job->flush);
+	return rc;
+}
+
 static void join_run(struct job *base)
 {
 	struct salvage_job *job = (struct salvage_job *)base;
-	struct tpck_publication *p = &job->flush.publication;
-	int lock;
 
 	job->of = program_of(job->identity, &job->flush.error);
-	lock = job->of ? tpck_durable_tier_lock(p->tier, LOCK_WAIT_SEC, &job->flush.error) : -ENOMEM;
-	if (lock < 0) {
-		job->flush.rc = lock;
-		return;
-	}
-	job->flush.rc = tpck_publish_join(p->tier, &job->point, p->world, permitted, job, &job->flush.published, &job->flush.error);
-	job->flush.took_ns = tpck_clock_monotonic_ns() - job->flush.began_ns;
-	if (!job->flush.rc)
-		flush_retain_all(&job->flush);
-	close(lock);
+	job->flush.rc = !job->of ? -ENOMEM : tpck_tier_while_held(job->flush.publication.tier, TPCK_HOLD_CHANGES, LOCK_WAIT_SEC, join, job, &job->flush.error);
 }
 
 static void join_done(struct agent *agent, struct job *base)

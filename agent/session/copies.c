@@ -218,31 +218,23 @@ static int copy_newest(struct copy_job *job, size_t from, struct tpck_tier *to)
 	return rc;
 }
 
-static void copy_run(struct job *base)
+static int copy_all(void *with)
 {
 	static const uint64_t nobody[] = {0};
-	struct copy_job *job = (struct copy_job *)base;
+	struct copy_job *job = with;
 	struct tpck_tier *to = home.tiers.tier[job->tier];
 	struct tpck_error err = {0};
-	int lock, joined = 0;
+	int rc, joined = 0;
 
-	job->rc = tpck_durable_tier_check(to, &job->error);
-	if (job->rc)
-		return;
-	lock = tpck_durable_tier_lock(to, LOCK_WAIT_SEC, &job->error);
-	if (lock < 0) {
-		job->rc = lock;
-		return;
-	}
 	if (job->first && tpck_retention_clear(to, &err))
 		tpck_log_warn("remains of earlier runs stay: %s", err.text);
 	/* One that does not work keeps nothing from the other. */
 	if (job->joined)
 		joined = copy_newest(job, home_number(home_shared_tier()), to);
-	job->rc = copy_newest(job, 0, to);
-	if (!job->rc)
-		job->rc = joined;
-	if (job->rc) {
+	rc = copy_newest(job, 0, to);
+	if (!rc)
+		rc = joined;
+	if (rc) {
 		(void)tpck_retention_clear(to, NULL);
 	} else if (job->copied) {
 		home_enter(job->tier);
@@ -250,7 +242,14 @@ static void copy_run(struct job *base)
 			trouble_complain(&err);
 		home_leave(job->tier);
 	}
-	close(lock);
+	return rc;
+}
+
+static void copy_run(struct job *base)
+{
+	struct copy_job *job = (struct copy_job *)base;
+
+	job->rc = tpck_tier_while_held(home.tiers.tier[job->tier], TPCK_HOLD_CHANGES, LOCK_WAIT_SEC, copy_all, job, &job->error);
 }
 
 /* ---- the event loop's part ------------------------------------------------------------------ */

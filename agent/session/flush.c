@@ -153,30 +153,29 @@ void flush_retain_all(struct flush_job *flush)
 	home_leave(tier);
 }
 
-static void flush_run(struct job *job)
+static int publish(void *with)
 {
-	struct flush_job *flush = (struct flush_job *)job;
+	struct flush_job *flush = with;
 	struct tpck_publication *p = &flush->publication;
-	int lock;
+	int rc;
 
-	flush->rc = tpck_durable_tier_check(p->tier, &flush->error);
-	if (flush->rc)
-		return;
-	lock = tpck_durable_tier_lock(p->tier, LOCK_WAIT_SEC, &flush->error);
-	if (lock < 0) {
-		flush->rc = lock;
-		return;
-	}
 	for (size_t i = 0; i < p->share_count; i++)
 		stash_settle(flush->program[i]);
 	flush_find_base(flush);
 	p->base = flush->base;
 	flush->began_ns = tpck_clock_monotonic_ns();
-	flush->rc = tpck_publish(p, &flush->published, &flush->error);
+	rc = tpck_publish(p, &flush->published, &flush->error);
 	flush->took_ns = tpck_clock_monotonic_ns() - flush->began_ns;
-	if (!flush->rc)
+	if (!rc)
 		flush_retain_all(flush);
-	close(lock);
+	return rc;
+}
+
+static void flush_run(struct job *job)
+{
+	struct flush_job *flush = (struct flush_job *)job;
+
+	flush->rc = tpck_tier_while_held(flush->publication.tier, TPCK_HOLD_CHANGES, LOCK_WAIT_SEC, publish, flush, &flush->error);
 }
 
 /* ---- at start ----------------------------------------------------------------------------- */
@@ -190,17 +189,17 @@ static void clear_run(struct job *job)
 {
 	struct clear_job *clear = (struct clear_job *)job;
 	struct tpck_error err = {0};
-	int lock;
+	int hold;
 
-	if (access(clear->tier->root, W_OK) != 0 || !tpck_durable_tier_was_locked(clear->tier))
+	if (!clear->tier->operations->was_held(clear->tier))
 		return;
-	lock = tpck_durable_tier_lock(clear->tier, LOCK_WAIT_SEC, &err);
-	if (lock == -EPERM)
+	hold = tpck_tier_hold(clear->tier, TPCK_HOLD_CHANGES, LOCK_WAIT_SEC, &err);
+	if (hold == -EPERM)
 		return; /* somebody else's: said to the first program that would use it */
-	if (lock < 0 || tpck_retention_clear(clear->tier, &err))
+	if (hold < 0 || tpck_retention_clear(clear->tier, &err))
 		tpck_log_warn("remains of earlier runs stay: %s", err.text);
-	if (lock >= 0)
-		close(lock);
+	if (hold >= 0)
+		tpck_tier_release(clear->tier, hold);
 }
 
 static void clear_done(struct agent *agent, struct job *job)

@@ -36,26 +36,23 @@ static void refresh_base(struct flush_job *flush)
 			tpck_log_warn("not all of the last checkpoint is referred to: %s", err.text);
 }
 
-static void part_run(struct job *job)
+static int publish_part(void *with)
 {
-	struct flush_job *flush = (struct flush_job *)job;
+	struct flush_job *flush = with;
 	struct tpck_publication *p = &flush->publication;
-	int lock;
 
-	flush->rc = tpck_durable_tier_check(p->tier, &flush->error);
-	if (flush->rc)
-		return;
-	lock = tpck_durable_tier_share(p->tier, LOCK_WAIT_SEC, &flush->error);
-	if (lock < 0) {
-		flush->rc = lock;
-		return;
-	}
 	for (size_t i = 0; i < p->share_count; i++)
 		stash_settle(flush->program[i]);
 	refresh_base(flush);
 	p->base = flush->base;
-	flush->rc = tpck_publish_part(p, &flush->published, &flush->error);
-	close(lock);
+	return tpck_publish_part(p, &flush->published, &flush->error);
+}
+
+static void part_run(struct job *job)
+{
+	struct flush_job *flush = (struct flush_job *)job;
+
+	flush->rc = tpck_tier_while_held(flush->publication.tier, TPCK_HOLD_ADDS, LOCK_WAIT_SEC, publish_part, flush, &flush->error);
 }
 
 static void part_done(struct agent *agent, struct job *job)
@@ -96,22 +93,24 @@ void flush_part(struct agent *agent, struct launch *launch, uint64_t step, flush
 
 /* ---- the leader's ------------------------------------------------------------------------- */
 
+static int join(void *with)
+{
+	struct flush_job *flush = with;
+	struct tpck_publication *p = &flush->publication;
+	struct tpck_point point = {flush->launch->generation, flush->step};
+	int rc = tpck_publish_join(p->tier, &point, p->world, flush_permitted, flush, &flush->published, &flush->error);
+
+	flush->took_ns = tpck_clock_monotonic_ns() - flush->began_ns;
+	if (!rc)
+		flush_retain_all(flush);
+	return rc;
+}
+
 static void join_run(struct job *job)
 {
 	struct flush_job *flush = (struct flush_job *)job;
-	struct tpck_publication *p = &flush->publication;
-	struct tpck_point point = {flush->launch->generation, flush->step};
-	int lock = tpck_durable_tier_lock(p->tier, LOCK_WAIT_SEC, &flush->error);
 
-	if (lock < 0) {
-		flush->rc = lock;
-		return;
-	}
-	flush->rc = tpck_publish_join(p->tier, &point, p->world, flush_permitted, flush, &flush->published, &flush->error);
-	flush->took_ns = tpck_clock_monotonic_ns() - flush->began_ns;
-	if (!flush->rc)
-		flush_retain_all(flush);
-	close(lock);
+	flush->rc = tpck_tier_while_held(flush->publication.tier, TPCK_HOLD_CHANGES, LOCK_WAIT_SEC, join, flush, &flush->error);
 }
 
 static void join_done(struct agent *agent, struct job *job)

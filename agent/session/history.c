@@ -65,16 +65,9 @@ static double flush_sec;
 
 /* ---- the tier's thread ---------------------------------------------------------------------- */
 
-/* Below the folder that was looked at: who may rename it does not lead elsewhere. */
-static int append(struct tpck_tier *tier, const char *path, const struct lines *lines, struct tpck_error *err)
+static int append(struct tpck_tier *tier, const struct lines *lines, struct tpck_error *err)
 {
-	int root = tpck_durable_tier_folder(tier, err), rc;
-
-	if (root < 0)
-		return root;
-	rc = tpck_history_append((struct tpck_below){root, strlen(tier->root) + 1}, path, lines->text, lines->size, TPCK_HISTORY_BYTES, err);
-	close(root);
-	return rc;
+	return tier->operations->append(tier, TPCK_HISTORY, lines->text, lines->size, TPCK_HISTORY_BYTES, err);
 }
 
 /* What was written elsewhere, while this tier was away or before it was there at all, and the job's lines: the memory
@@ -94,7 +87,7 @@ static int merge(struct history_job *job, const char *path)
 	if (!rc)
 		rc = tpck_history_missing(&all, &here, &missing.text, &missing.size);
 	if (!rc && missing.size)
-		rc = append(home.tiers.tier[job->tier], path, &missing, &job->error);
+		rc = append(home.tiers.tier[job->tier], &missing, &job->error);
 	free(missing.text);
 	tpck_history_free(&all);
 	tpck_history_free(&here);
@@ -111,7 +104,7 @@ static void history_run(struct job *base)
 	if (!job->rc && job->merge) {
 		job->rc = merge(job, path);
 	} else if (!job->rc && job->lines.size) {
-		job->rc = append(tier, path, &job->lines, &job->error);
+		job->rc = append(tier, &job->lines, &job->error);
 	}
 }
 

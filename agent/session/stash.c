@@ -238,7 +238,7 @@ static int open_store(struct moving *moving, struct tpck_tier *tier, const char 
 
 	if (moving->to >= 0)
 		return 0;
-	root = tpck_durable_tier_folder(tier, &moving->error);
+	root = tpck_tier_folder(tier, &moving->error);
 	if (root < 0)
 		return root;
 	(void)mkdirat(root, "keep", 0700);

@@ -19,6 +19,7 @@
 #include "runtime/base/log.h"
 #include "runtime/store/container.h"
 #include "runtime/store/file.h"
+#include "runtime/store/history.h"
 #include "runtime/store/quarantine.h"
 #include "runtime/store/tier.h"
 
@@ -352,53 +353,7 @@ static int durable_set_aside(struct tpck_tier *tier, const char *checkpoint, con
 	return rc;
 }
 
-static void durable_close(struct tpck_tier *tier)
-{
-	struct durable_tier *durable = (struct durable_tier *)tier;
-
-	tpck_writer_close(durable->writer);
-	pthread_mutex_destroy(&durable->lock);
-	free(durable);
-}
-
-static const struct tpck_tier_operations operations = {
-	.kind = "durable",
-	.put = durable_put,
-	.mark = durable_mark,
-	.commit_if_absent = durable_commit,
-	.get = durable_get,
-	.get_text = durable_get_text,
-	.list = durable_list,
-	.remove = durable_remove,
-	.set_aside = durable_set_aside,
-	.close = durable_close,
-};
-
-int tpck_durable_tier_open(struct tpck_tier **tier, const char *store, const char *job,
-			   enum tpck_writer_engine engine, struct tpck_error *err)
-{
-	struct durable_tier *durable = calloc(1, sizeof *durable);
-
-	if (!durable)
-		return tpck_error_set(err, ENOMEM, "opening store %s", store);
-	durable->tier.operations = &operations;
-	durable->engine = engine;
-	pthread_mutex_init(&durable->lock, NULL);
-	if (tpck_path_join(durable->tier.root, sizeof durable->tier.root - 300, store, job)) {
-		durable_close(&durable->tier);
-		return tpck_error_set(err, ENAMETOOLONG, "opening store %s", store);
-	}
-	*tier = &durable->tier;
-	return 0;
-}
-
-void tpck_tier_close(struct tpck_tier *tier)
-{
-	if (tier)
-		tier->operations->close(tier);
-}
-
-int tpck_durable_tier_folder(struct tpck_tier *tier, struct tpck_error *err)
+static int durable_folder(struct tpck_tier *tier, struct tpck_error *err)
 {
 	struct opened opened;
 	int rc = open_own(tier, true, "", &opened, err);
@@ -410,9 +365,9 @@ int tpck_durable_tier_folder(struct tpck_tier *tier, struct tpck_error *err)
 	return rc ? rc : opened.below.at;
 }
 
-int tpck_durable_tier_check(struct tpck_tier *tier, struct tpck_error *err)
+static int durable_check(struct tpck_tier *tier, struct tpck_error *err)
 {
-	int folder = tpck_durable_tier_folder(tier, err);
+	int folder = durable_folder(tier, err);
 
 	if (folder >= 0)
 		close(folder);
@@ -446,28 +401,86 @@ static int take_lock(struct tpck_tier *tier, int how, bool sure, double wait_sec
 	return fd;
 }
 
-bool tpck_durable_tier_was_locked(struct tpck_tier *tier)
+static bool durable_was_held(struct tpck_tier *tier)
 {
 	struct tpck_error err = {0};
 	struct opened opened;
 	int rc = open_own(tier, false, "lock", &opened, &err);
-	bool was = rc ? rc != -ENOENT : !faccessat(opened.below.at, rest_of(&opened), F_OK, 0);
+	bool was = access(tier->root, W_OK) == 0 && (rc ? rc != -ENOENT : !faccessat(opened.below.at, rest_of(&opened), F_OK, 0));
 
 	close_root(&opened);
 	return was;
 }
 
-int tpck_durable_tier_lock(struct tpck_tier *tier, double wait_sec, struct tpck_error *err)
+static int durable_hold(struct tpck_tier *tier, enum tpck_hold how, double wait_sec, struct tpck_error *err)
 {
-	return take_lock(tier, LOCK_EX, false, wait_sec, err);
+	return take_lock(tier, how == TPCK_HOLD_ADDS ? LOCK_SH : LOCK_EX, how == TPCK_HOLD_ALONE, wait_sec, err);
 }
 
-int tpck_durable_tier_lock_alone(struct tpck_tier *tier, double wait_sec, struct tpck_error *err)
+static void durable_release(struct tpck_tier *tier, int hold)
 {
-	return take_lock(tier, LOCK_EX, true, wait_sec, err);
+	(void)tier;
+	close(hold);
 }
 
-int tpck_durable_tier_share(struct tpck_tier *tier, double wait_sec, struct tpck_error *err)
+/* Below the folder that was looked at: who may rename it does not lead elsewhere. */
+static int durable_append(struct tpck_tier *tier, const char *path, const char *lines, size_t size, uint64_t most, struct tpck_error *err)
 {
-	return take_lock(tier, LOCK_SH, false, wait_sec, err);
+	char full[TPCK_PATH_MAX];
+	int rc = full_path(tier, path, full, sizeof full, err), root;
+
+	if (rc)
+		return rc;
+	root = durable_folder(tier, err);
+	if (root < 0)
+		return root;
+	rc = tpck_history_append((struct tpck_below){root, strlen(tier->root) + 1}, full, lines, size, most, err);
+	close(root);
+	return rc;
+}
+
+static void durable_close(struct tpck_tier *tier)
+{
+	struct durable_tier *durable = (struct durable_tier *)tier;
+
+	tpck_writer_close(durable->writer);
+	pthread_mutex_destroy(&durable->lock);
+	free(durable);
+}
+
+static const struct tpck_tier_operations operations = {
+	.kind = "durable",
+	.put = durable_put,
+	.mark = durable_mark,
+	.commit_if_absent = durable_commit,
+	.get = durable_get,
+	.get_text = durable_get_text,
+	.list = durable_list,
+	.remove = durable_remove,
+	.set_aside = durable_set_aside,
+	.append = durable_append,
+	.check = durable_check,
+	.hold = durable_hold,
+	.release = durable_release,
+	.was_held = durable_was_held,
+	.folder = durable_folder,
+	.close = durable_close,
+};
+
+int tpck_durable_tier_open(struct tpck_tier **tier, const char *store, const char *job,
+			   enum tpck_writer_engine engine, struct tpck_error *err)
+{
+	struct durable_tier *durable = calloc(1, sizeof *durable);
+
+	if (!durable)
+		return tpck_error_set(err, ENOMEM, "opening store %s", store);
+	durable->tier.operations = &operations;
+	durable->engine = engine;
+	pthread_mutex_init(&durable->lock, NULL);
+	if (tpck_path_join(durable->tier.root, sizeof durable->tier.root - 300, store, job)) {
+		durable_close(&durable->tier);
+		return tpck_error_set(err, ENAMETOOLONG, "opening store %s", store);
+	}
+	*tier = &durable->tier;
+	return 0;
 }

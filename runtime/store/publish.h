@@ -46,7 +46,7 @@ int tpck_publish(const struct tpck_publication *publication, struct tpck_manifes
 /*
  * Publishes one node's ranks, which become visible only by tpck_publish_join: writes their container, syncs, reads it back,
  * and then marks it with the manifest of these ranks. *part is what the mark says. A part that an agent before this one has
- * marked, and that is whole, is taken as it is. The caller holds tpck_durable_tier_share: parts of several nodes are written
+ * marked, and that is whole, is taken as it is. The caller holds the tier (TPCK_HOLD_ADDS): parts of several nodes are written
  * at the same time.
  * Failures are those of tpck_publish; what was written of this part is removed again, other nodes' parts stay.
  */
@@ -55,7 +55,7 @@ int tpck_publish_part(const struct tpck_publication *publication, struct tpck_ma
 /*
  * Makes a checkpoint of the parts of all nodes: commits its manifest if there is none, and swaps LAST_GOOD. Whoever finds all
  * parts there may call it, several at once: the manifest is the same, and one of them is told 0. The caller holds
- * tpck_durable_tier_lock, so that nobody writes a part anew meanwhile.
+ * TPCK_HOLD_CHANGES, so that nobody writes a part anew meanwhile.
  * -EAGAIN: parts of some ranks, which the text names, are not there yet. -EEXIST: published already (no error text).
  * -ECANCELED: not permitted. -EBADMSG: the parts do not fit together, or one's container is gone. Parts stay whatever
  * happens; tpck_retention_apply knows when they are remains. *manifest names the parts (tpck_manifest_need).

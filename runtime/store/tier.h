@@ -14,6 +14,13 @@
 
 struct tpck_tier;
 
+/* What whoever holds a tier is about to do. */
+enum tpck_hold {
+	TPCK_HOLD_CHANGES, /* publishes, joins or removes. Where the storage cannot hold anybody off it goes on */
+	TPCK_HOLD_ALONE,   /* the same, but nothing without it: -ENOLCK, -ENOTSUP or -ENOSYS */
+	TPCK_HOLD_ADDS,    /* adds a part of a checkpoint: others may add meanwhile, and not change */
+};
+
 /* Paths are relative to the tier's root, which is one job's. */
 struct tpck_tier_operations {
 	const char *kind;
@@ -41,6 +48,18 @@ struct tpck_tier_operations {
 	/* Takes a checkpoint that cannot be trusted out of the way, with the reason beside it. */
 	int (*set_aside)(struct tpck_tier *tier, const char *checkpoint, const char *reason,
 			 struct tpck_error *err);
+	/* Adds lines to a text, each whole, whoever else adds some; what it gets longer than `most` it loses at its beginning. Durable when it returns. */
+	int (*append)(struct tpck_tier *tier, const char *path, const char *lines, size_t size, uint64_t most, struct tpck_error *err);
+	/* Whether something can be written: 0, or why not. The root is made if need be. */
+	int (*check)(struct tpck_tier *tier, struct tpck_error *err);
+	/* Holds off other processes that publish into, join in or remove from this job; waits at most wait_sec, then -EBUSY. A number for release(). Nobody holds
+	 * the tier for long who reads only. */
+	int (*hold)(struct tpck_tier *tier, enum tpck_hold how, double wait_sec, struct tpck_error *err);
+	void (*release)(struct tpck_tier *tier, int hold);
+	/* Whether anybody has ever held it: where nobody has, no checkpoint of this job was begun. */
+	bool (*was_held)(struct tpck_tier *tier);
+	/* The root as a folder of a file system (O_PATH), for what is no checkpoint and needs files: to be closed. -ENOTSUP: the tier is no such folder. */
+	int (*folder)(struct tpck_tier *tier, struct tpck_error *err);
 	void (*close)(struct tpck_tier *tier);
 };
 
@@ -57,20 +76,28 @@ int tpck_durable_tier_open(struct tpck_tier **tier, const char *store, const cha
 			   enum tpck_writer_engine engine, struct tpck_error *err);
 void tpck_tier_close(struct tpck_tier *tier);
 
-/* Whether the root can be written by us: made if need be, ours, a folder. */
-int tpck_durable_tier_check(struct tpck_tier *tier, struct tpck_error *err);
+/* The verbs that are called from above the store. */
+static inline int tpck_tier_check(struct tpck_tier *tier, struct tpck_error *err)
+{
+	return tier->operations->check(tier, err);
+}
 
-/* The same, and its descriptor (O_PATH), by which what is below it is reached: to be closed. */
-int tpck_durable_tier_folder(struct tpck_tier *tier, struct tpck_error *err);
+static inline int tpck_tier_hold(struct tpck_tier *tier, enum tpck_hold how, double wait_sec, struct tpck_error *err)
+{
+	return tier->operations->hold(tier, how, wait_sec, err);
+}
 
-/* Whether anybody has ever held off others: where nobody has, no checkpoint of this job was begun. */
-bool tpck_durable_tier_was_locked(struct tpck_tier *tier);
-/* Holds off every other process that publishes into or removes from this job; waits at most
- * wait_sec, then -EBUSY. Returns a descriptor to close. */
-int tpck_durable_tier_lock(struct tpck_tier *tier, double wait_sec, struct tpck_error *err);
-/* The same, and nothing without it: -ENOLCK, -ENOTSUP or -ENOSYS where the file system has no locks, which the other two pass over. */
-int tpck_durable_tier_lock_alone(struct tpck_tier *tier, double wait_sec, struct tpck_error *err);
-/* The same for who only adds a part of a checkpoint: holds off those that hold the locks above, not others that add. */
-int tpck_durable_tier_share(struct tpck_tier *tier, double wait_sec, struct tpck_error *err);
+static inline void tpck_tier_release(struct tpck_tier *tier, int hold)
+{
+	tier->operations->release(tier, hold);
+}
+
+static inline int tpck_tier_folder(struct tpck_tier *tier, struct tpck_error *err)
+{
+	return tier->operations->folder(tier, err);
+}
+
+/* Calls act(with) while the tier can be written and is held, and gives what that gave; or why it cannot be. */
+int tpck_tier_while_held(struct tpck_tier *tier, enum tpck_hold how, double wait_sec, int (*act)(void *with), void *with, struct tpck_error *err);
 
 #endif

@@ -5,6 +5,7 @@
 #include "runtime/base/tier_settings.h"
 #include "runtime/store/tiers.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -19,6 +20,22 @@ const char *tpck_tier_kind(const char *kind, const char *path)
 	return tpck_file_system_of(path, &file_system) && file_system.site ? "site" : "node";
 }
 
+/* By what stands before the colon in TRANSPCKPT_DIR, or nothing: that is a folder, too. */
+static const struct {
+	const char *scheme;
+	int (*open)(struct tpck_tier **tier, const char *store, const char *job, enum tpck_writer_engine engine, struct tpck_error *err);
+} constructors[] = {
+	{"", tpck_durable_tier_open}, {"node", tpck_durable_tier_open}, {"site", tpck_durable_tier_open},
+};
+
+static int construct(struct tpck_tier **tier, const char *scheme, const char *path, const char *job, enum tpck_writer_engine engine, struct tpck_error *err)
+{
+	for (size_t i = 0; i < sizeof constructors / sizeof constructors[0]; i++)
+		if (strcmp(constructors[i].scheme, scheme) == 0)
+			return constructors[i].open(tier, path, job, engine, err);
+	return tpck_error_set(err, ENOTSUP, "opening store %s:%s", scheme, path);
+}
+
 int tpck_tiers_open(struct tpck_tiers *tiers, const struct tpck_settings *settings, const char *job,
 		    enum tpck_writer_engine engine, struct tpck_error *err)
 {
@@ -29,7 +46,7 @@ int tpck_tiers_open(struct tpck_tiers *tiers, const struct tpck_settings *settin
 	       tpck_settings_tier(settings, (unsigned)tiers->count, told, path, sizeof path)) {
 		size_t at = tiers->count;
 		unsigned same = 1;
-		int rc = tpck_durable_tier_open(&tiers->tier[at], path, job, engine, err);
+		int rc = construct(&tiers->tier[at], told, path, job, engine, err);
 
 		if (rc) {
 			tpck_tiers_close(tiers);

@@ -872,14 +872,14 @@ static void check_race(void)
 
 static void check_locks(void)
 {
-	int a = tpck_durable_tier_share(tier, 0, &err), b = tpck_durable_tier_share(tier, 0, &err), c;
+	int a = tpck_tier_hold(tier, TPCK_HOLD_ADDS, 0, &err), b = tpck_tier_hold(tier, TPCK_HOLD_ADDS, 0, &err), c;
 
 	ok(a >= 0 && b >= 0, "parts are written at the same time");
-	ok(tpck_durable_tier_lock(tier, 0, &err) == -EBUSY, "while nobody removes or joins");
+	ok(tpck_tier_hold(tier, TPCK_HOLD_CHANGES, 0, &err) == -EBUSY, "while nobody removes or joins");
 	close(a);
 	close(b);
-	c = tpck_durable_tier_lock(tier, 0, &err);
-	ok(c >= 0 && tpck_durable_tier_share(tier, 0, &err) == -EBUSY, "and no part while somebody does");
+	c = tpck_tier_hold(tier, TPCK_HOLD_CHANGES, 0, &err);
+	ok(c >= 0 && tpck_tier_hold(tier, TPCK_HOLD_ADDS, 0, &err) == -EBUSY, "and no part while somebody does");
 	close(c);
 }
 
@@ -998,8 +998,8 @@ int main(int argc, char **argv)
 	disk = argc > 1 ? argv[1] : tap_folder(getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
 	for (uint32_t r = 0; r < WORLD; r++)
 		make_process(r);
-	ok(tpck_durable_tier_open(&tier, disk, "j", TPCK_WRITER_AUTO, &err) == 0 && tpck_durable_tier_check(tier, &err) == 0 &&
-		   tpck_durable_tier_open(&alone, disk, "k", TPCK_WRITER_AUTO, &err) == 0 && tpck_durable_tier_check(alone, &err) == 0,
+	ok(tpck_durable_tier_open(&tier, disk, "j", TPCK_WRITER_AUTO, &err) == 0 && tpck_tier_check(tier, &err) == 0 &&
+		   tpck_durable_tier_open(&alone, disk, "k", TPCK_WRITER_AUTO, &err) == 0 && tpck_tier_check(alone, &err) == 0,
 	   "stores");
 	if (argc > 1)
 		return make_store();

@@ -100,7 +100,7 @@ static int lock_all(const struct inventory *inventory, int locks[TPCK_TIERS_MAX]
 	for (size_t t = 0; t < inventory->tiers.count; t++) {
 		if (!inventory->catalog[t].count)
 			continue;
-		locks[t] = tpck_durable_tier_lock(inventory->tiers.tier[t], LOCK_WAIT_SEC, &err);
+		locks[t] = tpck_tier_hold(inventory->tiers.tier[t], TPCK_HOLD_CHANGES, LOCK_WAIT_SEC, &err);
 		if (locks[t] < 0) {
 			fprintf(stderr, "transpckpt: %s\n", err.text);
 			return CLI_BAD;
@@ -149,7 +149,7 @@ int verb_rm(int argc, char **argv)
 	}
 	for (size_t t = 0; t < TPCK_TIERS_MAX; t++)
 		if (locks[t] >= 0)
-			close(locks[t]);
+			tpck_tier_release(inventory.tiers.tier[t], locks[t]);
 	if (cli.json)
 		puts(json_object_to_json_string_ext(removed, JSON_C_TO_STRING_PRETTY));
 	json_object_put(removed);
