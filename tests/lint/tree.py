@@ -439,10 +439,17 @@ def rule_comments_name_their_subject():
 PAGES = (
     "README",
     "doc/architecture.md",
+    "doc/cluster.md",
+    "doc/files.md",
     "doc/hacking.md",
+    "doc/install.md",
+    "doc/limits.md",
     "doc/outside.md",
     "doc/ranks.md",
     "doc/record.md",
+    "doc/security.md",
+    "doc/simgpu.md",
+    "doc/slurm.md",
     "doc/snapshots.md",
     "doc/store.md",
 )
