@@ -69,7 +69,6 @@ static void news_run(struct job *job)
 	struct news_job *news = (struct news_job *)job;
 	struct tpck_error err = {0};
 	uint64_t deaths;
-	char keep[64];
 	int rc = 0;
 
 	switch (news->news) {
@@ -82,9 +81,6 @@ static void news_run(struct job *job)
 		/* What a newer start has noted, and keeps, is its own. */
 		if (tpck_program_marked(news->program, home.folder, &home.tiers) > news->point.generation)
 			break;
-		/* Versions of files that its log refers to. */
-		snprintf(keep, sizeof keep, "keep/%s", news->program->id);
-		(void)home.tier->operations->remove(home.tier, keep, NULL);
 		stash_remove(news->program);
 		rc = tpck_program_unmark(news->program, home.folder, &home.tiers, &err);
 		break;

@@ -311,10 +311,17 @@ void stash_settle(const struct tpck_program *program)
 
 void stash_remove(const struct tpck_program *program)
 {
-	char memory[TPCK_PATH_MAX], store[TPCK_PATH_MAX];
+	char memory[TPCK_PATH_MAX], store[TPCK_PATH_MAX], keep[64];
 
-	if (!folders(program, memory, store))
-		(void)tpck_folder_remove(memory);
+	if (folders(program, memory, store))
+		return;
+	/* Whoever moves some is at the last one then, which would come to the store behind this. */
+	(void)tpck_folder_remove(memory);
+	snprintf(keep, sizeof keep, "keep/%s", program->id);
+	pthread_mutex_lock(&turn);
+	(void)tpck_folder_remove(memory);
+	(void)home.tier->operations->remove(home.tier, keep, NULL);
+	pthread_mutex_unlock(&turn);
 }
 
 /* ---- the event loop's part ---------------------------------------------------------------- */
