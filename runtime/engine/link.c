@@ -26,6 +26,9 @@
 
 /* Verifying what is offered takes its time; without an offer the answer comes at once. */
 enum { TICK_MS = 100, TICK_SOON_MS = 2, WELCOME_MS = 10000, APART_MS = 30000, OFFER_MS = 900000, HELLO_AGAIN = 20, AGAIN_NS = 100000000 };
+/* Of agents that end soon: how soon that is, how many are followed by another at once, and the pauses behind those. */
+#define SOON_NS 10000000000ull
+enum { SOON_AT_ONCE = 4, PAUSE_MS = 500, LONGEST_MS = 60000 };
 
 static struct tpck_link_options options;
 static struct tpck_link_events events;
@@ -35,6 +38,7 @@ static uint64_t generation;
 static struct tpck_control *page;
 static char session[256] TPCK_LARGE;
 static _Atomic bool ending, bye, seeking;
+static uint64_t reached_ns; /* when an agent adopted the session last; who seeks has it */
 
 static int send_message(int fd, enum tpck_message_type type, const void *payload, uint32_t bytes)
 {
@@ -193,6 +197,31 @@ bool tpck_link_lost(void)
 	return got <= 0;
 }
 
+static void wait_for(unsigned ms)
+{
+	uint64_t until = tpck_clock_monotonic_ns() + ms * 1000000ull;
+
+	while (tpck_clock_monotonic_ns() < until && !atomic_load(&ending) && !atomic_load(&bye))
+		tpck_reach_pause(20);
+}
+
+/* An agent that ends soon after it was reached, as one does that cannot bear what it finds, would be started for as long as the program runs: from the fifth on
+ * the next one is waited for, twice as long each time. */
+static void spare_host(void)
+{
+	static unsigned soon;
+	unsigned more;
+
+	soon = reached_ns && tpck_clock_monotonic_ns() - reached_ns < SOON_NS ? soon + 1 : 0;
+	if (soon <= SOON_AT_ONCE)
+		return;
+	more = soon - SOON_AT_ONCE - 1;
+	if (!more)
+		tpck_log_warn("the agent ends right after it was started, again and again (its log is beside %s): the next ones are started after pauses of up to "
+			      "%d s", who.socket, LONGEST_MS / 1000);
+	wait_for(more < 7 ? PAUSE_MS << more : LONGEST_MS);
+}
+
 /* The agent died: another adopts the session. */
 static void reconnect(void)
 {
@@ -203,12 +232,14 @@ static void reconnect(void)
 
 	if (old >= 0)
 		tpck_sys_close(old);
+	spare_host();
 	fd = tpck_reach(&who, &err);
 	if (fd >= 0 && say_hello(fd, TPCK_HELLO_ADOPT, &welcome, &err)) {
 		tpck_sys_close(fd);
 		fd = -1;
 	}
 	if (fd >= 0) {
+		reached_ns = tpck_clock_monotonic_ns();
 		atomic_store(&socket_now, fd);
 		/* Nothing has been asked for before the link's thread runs. */
 		if (events.again)
