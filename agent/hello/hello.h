@@ -11,7 +11,7 @@ struct hello_job;
 /* A process says HELLO; or it comes from an earlier agent. Both are of struct session_beyond. */
 void hello_begin(struct agent *agent, struct client *client, const struct tpck_hello *hello, const char *identity);
 void hello_adopt(struct agent *agent, struct client *client, const struct tpck_hello *hello);
-/* Those that were deferred. */
+/* Clients whose answer was deferred. */
 extern const struct loop_part hello_loop;
 
 /* Makes all ranks that wait ready to go on from a point, as `generation`; accord_staged() says how that went. It may be called

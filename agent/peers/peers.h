@@ -20,7 +20,7 @@ struct peers_hearer {
 	void (*lost)(struct agent *agent, const char *node, const char *host);
 	/* A node's agent has said something by peers_talk(); a NUL is behind `more`. */
 	void (*said)(struct agent *agent, const char *node, const char *host, const struct tpck_accord_message *message, const char *more, size_t size);
-	/* This host's is told to end, and so are all that mpirun has started; or it has died, and its next one works alone. */
+	/* The agent of this host is told to end, and so are all that mpirun has started; or it has died, and its next one works alone. */
 	void (*ending)(struct agent *agent, const char *host);
 	void (*alone)(struct agent *agent, const char *host);
 	/* A round of peers_copy() is through, with so many copies. */

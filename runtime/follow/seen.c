@@ -131,7 +131,7 @@ void tpck_follow_given(const char *path)
 void tpck_seen_give(struct tpck_overlay_entry *entry)
 {
 	struct given *of = given;
-	int fd = -1, result;
+	int fd = -1, result, saved = errno;
 
 	while (of && of->digest != entry->digest)
 		of = of->next;
@@ -145,6 +145,7 @@ void tpck_seen_give(struct tpck_overlay_entry *entry)
 		if (!of->said)
 			tpck_log_warn("what other processes write to %s while the program runs forward may be lost: %m", entry->path);
 		of->said = true;
+		errno = saved;
 		return;
 	}
 	tpck_sys_close(entry->fd);
