@@ -48,6 +48,9 @@ static bool make(struct tpck_speakers_of *of, const char *folder)
 	of->state->cut = cut_of_log;
 	of->state->boundary_ns = tpck_forward_boundary_ns();
 	atomic_store(&of->state->forwards, tpck_network_forwards());
+	if (of == &own && early.state)
+		tpck_speakers_copy(own.state, early.state);
+	tpck_speakers_ready(of->state);
 	return true;
 }
 
@@ -65,8 +68,6 @@ static void make_all(void)
 	if (session[0] && !own.state && !own_failed) {
 		if (!make(&own, session))
 			own_failed = lacks_own = true;
-		else if (early.state)
-			tpck_speakers_copy(own.state, early.state);
 	}
 	if (!own.state && !early.state && !early_failed)
 		lacks_all = early_failed = !make(&early, NULL);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -46,23 +47,31 @@ bool tpck_speakers_new(struct tpck_speakers_of *of, const char *session)
 		of->state = NULL;
 		return false;
 	}
-	of->state->version = TPCK_WIRE_VERSION;
-	of->state->magic = MAGIC;
 	return true;
 }
 
-bool tpck_speakers_open(struct tpck_speakers_of *of, const char *session)
+void tpck_speakers_ready(struct tpck_speakers *of)
+{
+	of->version = TPCK_WIRE_VERSION;
+	atomic_store(&of->magic, MAGIC);
+}
+
+int tpck_speakers_open(struct tpck_speakers_of *of, const char *session)
 {
 	char state[PATH], mail[PATH];
+	uint64_t magic;
 
+	of->mail = NULL;
 	if (!paths(session, state, mail) || !(of->state = tpck_shared_file_open(state, sizeof *of->state)))
-		return false;
-	of->mail = of->state->magic == MAGIC && of->state->version == TPCK_WIRE_VERSION ? tpck_mail_open(mail, TPCK_SPEAKERS_MAIL) : NULL;
-	if (!of->mail) {
-		tpck_sys_munmap(of->state, sizeof *of->state);
-		of->state = NULL;
-	}
-	return of->mail != NULL;
+		return EINVAL;
+	magic = atomic_load(&of->state->magic);
+	if (magic == MAGIC && of->state->version == TPCK_WIRE_VERSION)
+		of->mail = tpck_mail_open(mail, TPCK_SPEAKERS_MAIL);
+	if (of->mail)
+		return 0;
+	tpck_sys_munmap(of->state, sizeof *of->state);
+	of->state = NULL;
+	return magic ? EINVAL : EAGAIN;
 }
 
 void tpck_speakers_add(struct tpck_speakers *of, int pid, uint32_t number, bool is_guess)

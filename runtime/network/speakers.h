@@ -17,7 +17,7 @@ enum { TPCK_SPEAKERS_MAIL = 1 << 20 };
 #define TPCK_SPEAKERS "speakers"
 
 struct tpck_speakers {
-	uint64_t magic;
+	_Atomic uint64_t magic;    /* 0: the root is still filling it in */
 	uint32_t version;          /* TPCK_WIRE_VERSION */
 	_Atomic bool forwards;     /* the root runs forward */
 	_Atomic bool released;     /* the others wait no more */
@@ -40,10 +40,12 @@ struct tpck_speakers_of {
 	struct tpck_mail *mail;
 };
 
-/* In the session's folder, or, with NULL, for forked children alone. False: there is no memory. */
+/* In the session's folder, or, with NULL, for forked children alone. Others cannot open it yet. False: there is no memory. */
 bool tpck_speakers_new(struct tpck_speakers_of *of, const char *session);
-/* What the root with this session has made. False: nothing. */
-bool tpck_speakers_open(struct tpck_speakers_of *of, const char *session);
+/* What it says is true from here on: others may open it. */
+void tpck_speakers_ready(struct tpck_speakers *of);
+/* What the root with this session has made. 0, EAGAIN: the root is still at it, or EINVAL: it cannot be shared; then there is nothing in *of. */
+int tpck_speakers_open(struct tpck_speakers_of *of, const char *session);
 /* This process executes the program of that number from here on; is_guess: which the log does not have. */
 void tpck_speakers_add(struct tpck_speakers *of, int pid, uint32_t number, bool is_guess);
 /* 0: it is none of them. */

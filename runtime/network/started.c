@@ -133,12 +133,14 @@ static enum found look(struct tpck_speakers_of *of, char session[PATH], bool say
 	enum found found = FOUND_NOBODY;
 	int pid = tpck_process_parent(tpck_sys_getpid());
 	bool library;
+	int failed;
 
 	for (int i = 0; i < GENERATIONS && pid > 1; i++) {
 		if (tpck_process_has_mapped(pid, "/" TPCK_SPEAKERS, session, PATH, &library)) {
 			*strrchr(session, '/') = '\0';
-			number = tpck_speakers_open(of, session) ? number_in(of->state) : 0;
-			if (!number && !says)
+			failed = tpck_speakers_open(of, session);
+			number = failed ? 0 : number_in(of->state);
+			if (failed == EAGAIN || (!number && !says))
 				return FOUND_LIBRARY;
 			if (!number)
 				tpck_log_warn("what this program says to others, or writes to files, is not in the record of process %d that it belongs to, which %s: a "

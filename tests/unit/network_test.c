@@ -20,6 +20,7 @@
 
 #include "runtime/base/digest.h"
 #include "runtime/network/network_private.h"
+#include "runtime/network/speakers.h"
 #include "runtime/replay/forward.h"
 #include "runtime/wire/nodes.h"
 #include "runtime/wire/segment.h"
@@ -417,19 +418,32 @@ static void roomless(char said[200])
 	waitpid(child, &status, 0);
 }
 
-/* One that speaks before the root has a session: an ancestor that has the library may have one later. */
+/* An empty file of that size which this process has mapped; NULL: there is none. */
+static void *mapped(const char *folder, const char *name, size_t bytes)
+{
+	char path[300];
+	void *at = MAP_FAILED;
+	int fd;
+
+	snprintf(path, sizeof path, "%s/%s", folder, name);
+	fd = open(path, O_RDWR | O_CREAT, 0600);
+	if (fd >= 0 && !ftruncate(fd, (off_t)bytes))
+		at = mmap(NULL, bytes, PROT_READ, MAP_SHARED, fd, 0);
+	close(fd);
+	return at == MAP_FAILED ? NULL : at;
+}
+
+/* One that speaks before the root has a session: an ancestor that has the library may have one later, and may still be filling in what others look for. */
 static void early_one(const char *itself, struct tpck_log *log, const char *folder)
 {
-	char path[300], said[200] = "";
+	char said[200] = "";
 	FILE *from;
-	int fd, to, status;
+	int to, status;
 	pid_t child;
+	void *unfilled = mapped(folder, TPCK_SPEAKERS, sizeof(struct tpck_speakers));
 
-	snprintf(path, sizeof path, "%s/libtranspckpt", folder);
-	fd = open(path, O_RDWR | O_CREAT, 0600);
-	if (ftruncate(fd, 4096) || mmap(NULL, 4096, PROT_READ, MAP_SHARED, fd, 0) == MAP_FAILED)
+	if (!unfilled || !mapped(folder, "libtranspckpt", 4096))
 		return;
-	close(fd);
 	child = starts(itself, "early", 41, false, &from, &to);
 	while (strlen(said) < strlen("PROG EARLY ")) {
 		int c = fgetc(from);
@@ -438,6 +452,7 @@ static void early_one(const char *itself, struct tpck_log *log, const char *fold
 			break;
 		said[strlen(said)] = (char)c;
 	}
+	munmap(unfilled, sizeof(struct tpck_speakers));
 	tpck_network_session(folder, NULL);
 	for (int i = 0; i < 1000 && !log_has(log, folder, tpck_digest_pair(41, 1)); i++) {
 		usleep(10000);
