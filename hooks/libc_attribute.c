@@ -19,7 +19,7 @@
 #include "hooks/libc_machine.h"
 #include "runtime/engine/engine.h"
 #include "runtime/files/files.h"
-#include "runtime/follow/follow.h"
+#include "runtime/files/layer.h"
 #include "shim/driver.h"
 
 /* A call on a path as it is, or on what stands for it while running forward or pending. */
@@ -33,7 +33,7 @@ struct place {
 	const char *at;  /* what the call is made on */
 	bool follows;    /* it goes where a symbolic link leads */
 	long result;     /* the caller's to set, between place_next() and the next one */
-	char buffer[TPCK_FOLLOW_PLACE];
+	char buffer[TPCK_LAYER_PATH];
 };
 
 static void place_begins(struct place *place, int folder, const char *path, bool follow, bool changes)
@@ -54,10 +54,8 @@ static bool place_next(struct place *place)
 		return false;
 	if (!place->readable)
 		place->at = place->path;
-	else if (place->self)
-		place->at = tpck_follow_place(place->folder, place->path, place->follow, place->changes, place->buffer);
 	else
-		place->at = tpck_files_place(place->folder, place->path, place->follow, place->changes, place->buffer);
+		place->at = tpck_layer_top.place(TPCK_AT_RECORDED(place->folder, place->path, place->self != NULL), place->follow, place->changes, place->buffer);
 	place->follows = place->follow || place->at != place->path;
 	place->result = -1;
 	return place->at || !place->readable;
@@ -174,17 +172,15 @@ TPCK_EXPORT int lchown(const char *path, uid_t owner, gid_t group)
 	return fchownat(AT_FDCWD, path, owner, group, AT_SYMLINK_NOFOLLOW);
 }
 
-/* Of the file system that a pending file, or one of the overlay, will be in. Not inlined: threads' stacks may be small. */
-static __attribute__((noinline)) const char *around(const char *path, char *buffer)
+/* Of the file system that a pending file, or one of the overlay, will be in. */
+static const char *around(const char *path, char *buffer)
 {
-	char forward[TPCK_FOLLOW_PLACE];
 	struct tpck_thread *self = tpck_engine_enter();
-	const char *at = self ? tpck_follow_around(path, forward) : path;
-	const char *found = at ? tpck_files_around(at, buffer) : NULL;
+	const char *found = tpck_layer_top.around(TPCK_AT_RECORDED(AT_FDCWD, path, self != NULL), buffer);
 
 	if (self)
 		tpck_engine_leave(self);
-	return found == forward ? strcpy(buffer, forward) : found;
+	return found;
 }
 
 static long told(long result, const char *path)
@@ -198,14 +194,14 @@ static long told(long result, const char *path)
 TPCK_EXPORT long pathconf(const char *path, int name)
 {
 	static long (*real)(const char *, int);
-	char buffer[TPCK_FILES_PATH];
+	char buffer[TPCK_LAYER_PATH];
 	const char *at;
 
 	if (!real)
 		real = (long (*)(const char *, int))tpck_real_dlsym(RTLD_NEXT, "pathconf");
 	TPCK_UNREADABLE(path, real(path, name));
 	/* One of these is of the file, not of where it is. */
-	at = name == _PC_ASYNC_IO ? tpck_files_place(AT_FDCWD, path, true, false, buffer) : around(path, buffer);
+	at = name == _PC_ASYNC_IO ? tpck_layer_pending.place(TPCK_AT(AT_FDCWD, path), true, false, buffer) : around(path, buffer);
 	return told(at ? real(at, name) : -1, path);
 }
 
@@ -222,7 +218,7 @@ static int said(const char *name, const char *path, int result, void *found, siz
 /* What is asked of a path in its file system. */
 static int ask(ask_path *real, const char *name, const char *path, void *found, size_t size, const void *caller)
 {
-	char buffer[TPCK_FILES_PATH];
+	char buffer[TPCK_LAYER_PATH];
 	const char *at;
 
 	TPCK_UNREADABLE(path, real(path, found));
@@ -233,7 +229,7 @@ static int ask(ask_path *real, const char *name, const char *path, void *found, 
 /* Of a descriptor of a file in memory: of where the file will be. */
 static int ask_of(ask_descriptor *real, ask_path *at_path, const char *name, int fd, void *found, size_t size, const void *caller)
 {
-	char buffer[TPCK_FILES_PATH];
+	char buffer[TPCK_LAYER_PATH];
 	const char *at = tpck_files_around_descriptor(fd, buffer);
 
 	return said(name, "", at ? at_path(at, found) : real(fd, found), found, size, caller);
@@ -317,7 +313,7 @@ TPCK_EXPORT int fstatfs64(int fd, struct statfs64 *found)
 TPCK_EXPORT char *realpath(const char *restrict path, char *restrict name)
 {
 	static char *(*real)(const char *, char *);
-	char buffer[TPCK_FILES_PATH];
+	char buffer[TPCK_LAYER_PATH];
 
 	if (!real)
 		real = (char *(*)(const char *, char *))tpck_real_dlsym(RTLD_NEXT, "realpath");
@@ -325,7 +321,7 @@ TPCK_EXPORT char *realpath(const char *restrict path, char *restrict name)
 		return real(path, name);
 	if (!tpck_files_canonical(path, buffer))
 		/* What the job does not see has no name. */
-		return tpck_files_access(AT_FDCWD, path, F_OK, 0) ? NULL : real(path, name);
+		return tpck_layer_pending.access(TPCK_AT(AT_FDCWD, path), F_OK, 0) ? NULL : real(path, name);
 	return name ? strcpy(name, buffer) : strdup(buffer);
 }
 

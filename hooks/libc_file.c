@@ -19,10 +19,11 @@
 #include "hooks/libc_random.h"
 #include "runtime/engine/engine.h"
 #include "runtime/files/files.h"
-#include "runtime/follow/caches.h"
-#include "runtime/follow/follow.h"
+#include "runtime/files/layer.h"
 #include "runtime/programs/programs.h"
 #include "shim/driver.h"
+
+#define AT(folder, path) TPCK_AT_RECORDED(folder, path, self != NULL)
 
 static bool is_random(const char *path)
 {
@@ -35,25 +36,16 @@ static int open_file(int folder, const char *path, int flags, mode_t mode, const
 	int fd;
 
 	TPCK_UNREADABLE(path, (int)syscall(SYS_openat, folder, path, flags, mode));
-	if (tpck_machine_open(path, flags, caller, &fd) || (tpck_follow_sees() && tpck_follow_seen_open(folder, path, flags, &fd)))
+	if (tpck_machine_open(path, flags, caller, &fd))
 		return fd;
 	self = tpck_engine_enter();
-	if (tpck_caches_refuse(folder, path, flags)) {
-		if (self)
-			tpck_engine_leave(self);
-		return -1;
-	}
-	if (!self) {
-		fd = tpck_files_open(folder, path, flags, mode);
-		if (fd >= 0 && (flags & O_ACCMODE) != O_RDONLY)
-			tpck_programs_writes(fd, flags);
-		return fd;
-	}
-	fd = tpck_follow_open(folder, path, flags, mode);
+	fd = tpck_layer_top.open(AT(folder, path), flags, mode);
 	if (fd >= 0 && (flags & O_ACCMODE) != O_RDONLY)
 		tpck_programs_writes(fd, flags);
-	tpck_random_note(fd, is_random(path));
-	tpck_engine_leave(self);
+	if (self) {
+		tpck_random_note(fd, is_random(path));
+		tpck_engine_leave(self);
+	}
 	return fd;
 }
 
@@ -277,10 +269,9 @@ static int flags_of(const char *mode)
 	return flags;
 }
 
-static FILE *open_stream(const char *path, const char *mode, bool followed)
+static FILE *open_stream(const struct tpck_at *at, const char *mode)
 {
-	int fd = followed ? tpck_follow_open(AT_FDCWD, path, flags_of(mode), 0666)
-			  : tpck_files_open(AT_FDCWD, path, flags_of(mode), 0666);
+	int fd = tpck_layer_top.open(at, flags_of(mode), 0666);
 	FILE *stream;
 
 	if (fd < 0)
@@ -305,16 +296,6 @@ static FILE *real_stream(const char *path, const char *mode, FILE *(*real)(const
 	return stream;
 }
 
-static bool seen_stream(const char *path, const char *mode, FILE **stream)
-{
-	int fd;
-
-	if (!tpck_follow_seen_open(AT_FDCWD, path, flags_of(mode) | (strchr(mode, 'e') ? O_CLOEXEC : 0), &fd))
-		return false;
-	*stream = fd >= 0 ? fdopen(fd, mode) : NULL;
-	return true;
-}
-
 static FILE *stream_open(const char *path, const char *mode, const void *caller, FILE *(*real)(const char *, const char *))
 {
 	struct tpck_thread *self;
@@ -322,27 +303,21 @@ static FILE *stream_open(const char *path, const char *mode, const void *caller,
 
 	TPCK_UNREADABLE(path, real(path, mode));
 	TPCK_UNREADABLE(mode, real(path, mode));
-	if (tpck_machine_stream(path, mode, caller, &stream) || (tpck_follow_sees() && seen_stream(path, mode, &stream)))
+	if (tpck_machine_stream(path, mode, caller, &stream))
 		return stream;
 	self = tpck_engine_enter();
-	if (tpck_caches_refuse(AT_FDCWD, path, flags_of(mode))) {
-		if (self)
-			tpck_engine_leave(self);
-		return NULL;
-	}
-	if (!self)
-		return tpck_files_concerns(path, flags_of(mode)) ? open_stream(path, mode, false) : real_stream(path, mode, real);
-	if (tpck_follow_redirects(path) || tpck_files_concerns(path, flags_of(mode))) {
-		stream = open_stream(path, mode, true);
+	if (tpck_layer_top.redirects(AT(AT_FDCWD, path), flags_of(mode))) {
+		stream = open_stream(AT(AT_FDCWD, path), mode);
 	} else {
-		tpck_follow_touch(AT_FDCWD, path, flags_of(mode));
+		tpck_layer_top.touches(AT(AT_FDCWD, path), flags_of(mode));
 		stream = real_stream(path, mode, real);
-		if (stream && is_random(path)) {
+		if (stream && self && is_random(path)) {
 			tpck_random_note(fileno(stream), true);
 			tpck_random_stream_note(stream);
 		}
 	}
-	tpck_engine_leave(self);
+	if (self)
+		tpck_engine_leave(self);
 	return stream;
 }
 
@@ -375,10 +350,9 @@ static FILE *stream_reopen(const char *path, const char *mode, FILE *stream, fre
 	char link[64];
 	int fd;
 
-	ours = there && ((self && tpck_follow_redirects(path)) || tpck_files_concerns(path, flags_of(mode)));
+	ours = there && tpck_layer_top.redirects(AT(AT_FDCWD, path), flags_of(mode));
 	if (ours) {
-		fd = self ? tpck_follow_open(AT_FDCWD, path, flags_of(mode), 0666)
-			  : tpck_files_open(AT_FDCWD, path, flags_of(mode), 0666);
+		fd = tpck_layer_top.open(AT(AT_FDCWD, path), flags_of(mode), 0666);
 		if (fd >= 0) {
 			snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
 			stream = real(link, *mode == 'w' ? "r+" : mode, stream);
@@ -390,8 +364,8 @@ static FILE *stream_reopen(const char *path, const char *mode, FILE *stream, fre
 			stream = NULL;
 		}
 	} else {
-		if (self && there)
-			tpck_follow_touch(AT_FDCWD, path, flags_of(mode));
+		if (there)
+			tpck_layer_top.touches(AT(AT_FDCWD, path), flags_of(mode));
 		stream = real(path, mode, stream);
 	}
 	tpck_files_closed(closing, true);

@@ -11,7 +11,6 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
-#include <sys/sysmacros.h>
 #include <sys/time.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -21,13 +20,14 @@
 #include "hooks/libc.h"
 #include "runtime/engine/engine.h"
 #include "runtime/files/files.h"
-#include "runtime/follow/caches.h"
+#include "runtime/files/layer.h"
 #include "runtime/follow/follow.h"
 #include "runtime/programs/programs.h"
 #include "shim/driver.h"
 
-/* The shape of every hook here: what a resumed program does not see is not there (tpck_caches_refuse()); then the call as the overlay sees it, or, where
- * tpck_engine_enter() gives NULL, as the table of pending files does; and behind either this. */
+/* The shape of every hook here: the thread enters the engine, the call goes down the layers (files/layer.h), which pass by the record where
+ * tpck_engine_enter() has given NULL, and behind it comes this. */
+#define AT(folder, path) TPCK_AT_RECORDED(folder, path, self != NULL)
 static int left(struct tpck_thread *self, long result)
 {
 	if (self)
@@ -41,11 +41,9 @@ TPCK_EXPORT int rename(const char *from, const char *to)
 
 	TPCK_UNREADABLE(from, (int)syscall(SYS_rename, from, to));
 	TPCK_UNREADABLE(to, (int)syscall(SYS_rename, from, to));
-	if (tpck_caches_refuse(AT_FDCWD, from, 0))
-		return -1;
 	tpck_programs_takes(AT_FDCWD, from);
 	self = tpck_engine_enter();
-	return left(self, self ? tpck_follow_rename(AT_FDCWD, from, AT_FDCWD, to) : tpck_files_rename(AT_FDCWD, from, AT_FDCWD, to, 0));
+	return left(self, tpck_layer_top.rename(AT(AT_FDCWD, from), AT(AT_FDCWD, to), 0));
 }
 
 TPCK_EXPORT int renameat(int from_folder, const char *from, int to_folder, const char *to)
@@ -54,11 +52,9 @@ TPCK_EXPORT int renameat(int from_folder, const char *from, int to_folder, const
 
 	TPCK_UNREADABLE(from, (int)syscall(SYS_renameat, from_folder, from, to_folder, to));
 	TPCK_UNREADABLE(to, (int)syscall(SYS_renameat, from_folder, from, to_folder, to));
-	if (tpck_caches_refuse(from_folder, from, 0))
-		return -1;
 	tpck_programs_takes(from_folder, from);
 	self = tpck_engine_enter();
-	return left(self, self ? tpck_follow_rename(from_folder, from, to_folder, to) : tpck_files_rename(from_folder, from, to_folder, to, 0));
+	return left(self, tpck_layer_top.rename(AT(from_folder, from), AT(to_folder, to), 0));
 }
 
 TPCK_EXPORT int unlink(const char *path)
@@ -68,7 +64,7 @@ TPCK_EXPORT int unlink(const char *path)
 	TPCK_UNREADABLE(path, (int)syscall(SYS_unlink, path));
 	tpck_programs_takes(AT_FDCWD, path);
 	self = tpck_engine_enter();
-	return left(self, self ? tpck_follow_unlink(AT_FDCWD, path, 0) : tpck_files_unlink(AT_FDCWD, path, 0));
+	return left(self, tpck_layer_top.unlink(AT(AT_FDCWD, path), 0));
 }
 
 TPCK_EXPORT int unlinkat(int folder, const char *path, int flags)
@@ -78,7 +74,7 @@ TPCK_EXPORT int unlinkat(int folder, const char *path, int flags)
 	TPCK_UNREADABLE(path, (int)syscall(SYS_unlinkat, folder, path, flags));
 	tpck_programs_takes(folder, path);
 	self = tpck_engine_enter();
-	return left(self, self ? tpck_follow_unlink(folder, path, flags) : tpck_files_unlink(folder, path, flags));
+	return left(self, tpck_layer_top.unlink(AT(folder, path), flags));
 }
 
 TPCK_EXPORT int rmdir(const char *path)
@@ -87,7 +83,7 @@ TPCK_EXPORT int rmdir(const char *path)
 
 	TPCK_UNREADABLE(path, (int)syscall(SYS_rmdir, path));
 	self = tpck_engine_enter();
-	return left(self, self ? tpck_follow_unlink(AT_FDCWD, path, AT_REMOVEDIR) : tpck_files_unlink(AT_FDCWD, path, AT_REMOVEDIR));
+	return left(self, tpck_layer_top.unlink(AT(AT_FDCWD, path), AT_REMOVEDIR));
 }
 
 TPCK_EXPORT int remove(const char *path)
@@ -116,7 +112,7 @@ TPCK_EXPORT int mkdir(const char *path, mode_t mode)
 
 	TPCK_UNREADABLE(path, (int)syscall(SYS_mkdir, path, mode));
 	self = tpck_engine_enter();
-	return left(self, self ? made_folder(AT_FDCWD, path, tpck_follow_mkdir(AT_FDCWD, path, mode)) : made_folder(AT_FDCWD, path, tpck_files_mkdir(AT_FDCWD, path, mode)));
+	return left(self, made_folder(AT_FDCWD, path, tpck_layer_top.mkdir(AT(AT_FDCWD, path), mode)));
 }
 
 TPCK_EXPORT int mkdirat(int folder, const char *path, mode_t mode)
@@ -125,7 +121,7 @@ TPCK_EXPORT int mkdirat(int folder, const char *path, mode_t mode)
 
 	TPCK_UNREADABLE(path, (int)syscall(SYS_mkdirat, folder, path, mode));
 	self = tpck_engine_enter();
-	return left(self, self ? made_folder(folder, path, tpck_follow_mkdir(folder, path, mode)) : made_folder(folder, path, tpck_files_mkdir(folder, path, mode)));
+	return left(self, made_folder(folder, path, tpck_layer_top.mkdir(AT(folder, path), mode)));
 }
 
 static int make_node(int folder, const char *path, mode_t mode, dev_t device)
@@ -288,19 +284,14 @@ static int kernel_access(int folder, const char *path, int mode, int flags)
 static int access_at(int folder, const char *path, int mode, int flags)
 {
 	struct tpck_thread *self;
-	int seen;
 
 	if (tpck_follow_asks_first(folder)) {
 		self = tpck_engine_enter();
 		return left(self, self ? tpck_follow_first_access(path, mode, flags) : kernel_access(folder, path, mode, flags));
 	}
 	TPCK_UNREADABLE(path, kernel_access(folder, path, mode, flags));
-	if (tpck_follow_sees() && tpck_follow_seen_access(folder, path, &seen))
-		return seen;
-	if (tpck_caches_refuse(folder, path, 0))
-		return -1;
 	self = tpck_engine_enter();
-	return left(self, self ? tpck_follow_access(folder, path, mode, flags) : tpck_files_access(folder, path, mode, flags));
+	return left(self, tpck_layer_top.access(AT(folder, path), mode, flags));
 }
 
 TPCK_EXPORT int access(const char *path, int mode)
@@ -318,10 +309,8 @@ TPCK_EXPORT int truncate(const char *path, off_t bytes)
 	struct tpck_thread *self;
 
 	TPCK_UNREADABLE(path, (int)syscall(SYS_truncate, path, bytes));
-	if (tpck_caches_refuse(AT_FDCWD, path, 0))
-		return -1;
 	self = tpck_engine_enter();
-	return left(self, self ? tpck_follow_truncate(path, bytes) : tpck_files_truncate(path, bytes));
+	return left(self, tpck_layer_top.truncate(AT(AT_FDCWD, path), bytes));
 }
 
 TPCK_EXPORT int truncate64(const char *path, off64_t bytes)
@@ -329,10 +318,8 @@ TPCK_EXPORT int truncate64(const char *path, off64_t bytes)
 	struct tpck_thread *self;
 
 	TPCK_UNREADABLE(path, (int)syscall(SYS_truncate, path, bytes));
-	if (tpck_caches_refuse(AT_FDCWD, path, 0))
-		return -1;
 	self = tpck_engine_enter();
-	return left(self, self ? tpck_follow_truncate(path, bytes) : tpck_files_truncate(path, bytes));
+	return left(self, tpck_layer_top.truncate(AT(AT_FDCWD, path), bytes));
 }
 
 TPCK_EXPORT int symlink(const char *target, const char *path)
@@ -341,10 +328,8 @@ TPCK_EXPORT int symlink(const char *target, const char *path)
 
 	TPCK_UNREADABLE(target, (int)syscall(SYS_symlink, target, path));
 	TPCK_UNREADABLE(path, (int)syscall(SYS_symlink, target, path));
-	if (tpck_caches_refuse(AT_FDCWD, path, O_CREAT))
-		return -1;
 	self = tpck_engine_enter();
-	return left(self, self ? tpck_follow_symlink(target, AT_FDCWD, path) : tpck_files_symlink(target, AT_FDCWD, path));
+	return left(self, tpck_layer_top.symlink(target, AT(AT_FDCWD, path)));
 }
 
 TPCK_EXPORT int symlinkat(const char *target, int folder, const char *path)
@@ -353,10 +338,8 @@ TPCK_EXPORT int symlinkat(const char *target, int folder, const char *path)
 
 	TPCK_UNREADABLE(target, (int)syscall(SYS_symlinkat, target, folder, path));
 	TPCK_UNREADABLE(path, (int)syscall(SYS_symlinkat, target, folder, path));
-	if (tpck_caches_refuse(folder, path, O_CREAT))
-		return -1;
 	self = tpck_engine_enter();
-	return left(self, self ? tpck_follow_symlink(target, folder, path) : tpck_files_symlink(target, folder, path));
+	return left(self, tpck_layer_top.symlink(target, AT(folder, path)));
 }
 
 /* A link by a name that cannot be read. The kernel asks for what is linked first, which the job may see where the kernel has
@@ -365,7 +348,7 @@ static int link_nowhere(int from_folder, const char *from, int to_folder, const 
 {
 	struct stat found;
 
-	if (tpck_files_owes() && !tpck_files_stat(from_folder, from, &found, flags & AT_SYMLINK_FOLLOW ? 0 : AT_SYMLINK_NOFOLLOW))
+	if (tpck_files_owes() && !tpck_layer_pending.stat(TPCK_AT(from_folder, from), &found, flags & AT_SYMLINK_FOLLOW ? 0 : AT_SYMLINK_NOFOLLOW))
 		return (int)syscall(SYS_linkat, AT_FDCWD, "/", to_folder, to, 0);
 	return (int)syscall(SYS_linkat, from_folder, from, to_folder, to, flags);
 }
@@ -376,10 +359,8 @@ TPCK_EXPORT int link(const char *from, const char *to)
 
 	TPCK_UNREADABLE(from, (int)syscall(SYS_link, from, to));
 	TPCK_UNREADABLE(to, link_nowhere(AT_FDCWD, from, AT_FDCWD, to, 0));
-	if (tpck_caches_refuse(AT_FDCWD, to, O_CREAT))
-		return -1;
 	self = tpck_engine_enter();
-	return left(self, self ? tpck_follow_link(AT_FDCWD, from, AT_FDCWD, to, 0) : tpck_files_link(AT_FDCWD, from, AT_FDCWD, to, 0));
+	return left(self, tpck_layer_top.link(AT(AT_FDCWD, from), AT(AT_FDCWD, to), 0));
 }
 
 TPCK_EXPORT int linkat(int from_folder, const char *from, int to_folder, const char *to, int flags)
@@ -388,10 +369,8 @@ TPCK_EXPORT int linkat(int from_folder, const char *from, int to_folder, const c
 
 	TPCK_UNREADABLE(from, (int)syscall(SYS_linkat, from_folder, from, to_folder, to, flags));
 	TPCK_UNREADABLE(to, link_nowhere(from_folder, from, to_folder, to, flags));
-	if (tpck_caches_refuse(to_folder, to, O_CREAT))
-		return -1;
 	self = tpck_engine_enter();
-	return left(self, self ? tpck_follow_link(from_folder, from, to_folder, to, flags) : tpck_files_link(from_folder, from, to_folder, to, flags));
+	return left(self, tpck_layer_top.link(AT(from_folder, from), AT(to_folder, to), flags));
 }
 
 TPCK_EXPORT int chmod(const char *path, mode_t mode)
@@ -400,7 +379,7 @@ TPCK_EXPORT int chmod(const char *path, mode_t mode)
 
 	TPCK_UNREADABLE(path, (int)syscall(SYS_chmod, path, mode));
 	self = tpck_engine_enter();
-	return left(self, self ? tpck_follow_chmod(AT_FDCWD, path, mode) : tpck_files_chmod(AT_FDCWD, path, mode));
+	return left(self, tpck_layer_top.chmod(AT(AT_FDCWD, path), mode));
 }
 
 TPCK_EXPORT int fchmodat(int folder, const char *path, mode_t mode, int flags)
@@ -416,7 +395,7 @@ TPCK_EXPORT int fchmodat(int folder, const char *path, mode_t mode, int flags)
 	}
 	TPCK_UNREADABLE(path, (int)syscall(SYS_fchmodat, folder, path, mode));
 	self = tpck_engine_enter();
-	return left(self, self ? tpck_follow_chmod(folder, path, mode) : tpck_files_chmod(folder, path, mode));
+	return left(self, tpck_layer_top.chmod(AT(folder, path), mode));
 }
 
 static int set_times(int folder, const char *path, const struct timespec times[2], int flags)
@@ -425,7 +404,7 @@ static int set_times(int folder, const char *path, const struct timespec times[2
 
 	TPCK_UNREADABLE(path, (int)syscall(SYS_utimensat, folder, path, times, flags));
 	self = tpck_engine_enter();
-	return left(self, self ? tpck_follow_times(folder, path, times, flags) : tpck_files_times(folder, path, times, flags));
+	return left(self, tpck_layer_top.times(AT(folder, path), times, flags));
 }
 
 TPCK_EXPORT int utimensat(int folder, const char *path, const struct timespec times[2], int flags)
@@ -488,10 +467,9 @@ static ssize_t read_link(int folder, const char *path, char *target, size_t size
 
 	TPCK_UNREADABLE(path, syscall(SYS_readlinkat, folder, path, target, size));
 	self = tpck_engine_enter();
-	if (!self)
-		return tpck_files_readlink(folder, path, target, size);
-	got = tpck_follow_readlink(folder, path, target, size);
-	tpck_engine_leave(self);
+	got = tpck_layer_top.readlink(AT(folder, path), target, size);
+	if (self)
+		tpck_engine_leave(self);
 	return got;
 }
 
@@ -531,25 +509,20 @@ TPCK_EXPORT int renameat2(int from_folder, const char *from, int to_folder, cons
 		tpck_engine_unresumable("the program exchanges files, or renames none over another (renameat2)");
 		tpck_engine_leave(self);
 	}
-	return tpck_files_rename(from_folder, from, to_folder, to, flags);
+	return tpck_layer_pending.rename(TPCK_AT(from_folder, from), TPCK_AT(to_folder, to), flags);
 }
 
 static int stat_at(int folder, const char *path, struct stat *found, int flags)
 {
 	struct tpck_thread *self;
-	int seen;
 
 	if (tpck_follow_asks_first(folder)) {
 		self = tpck_engine_enter();
 		return left(self, self ? tpck_follow_first_stat(path, found, flags) : syscall(SYS_newfstatat, folder, path, found, flags));
 	}
 	TPCK_UNREADABLE(path, (int)syscall(SYS_newfstatat, folder, path, found, flags));
-	if (tpck_follow_sees() && tpck_follow_seen_stat(folder, path, found, &seen))
-		return seen;
-	if (tpck_caches_refuse(folder, path, 0))
-		return -1;
 	self = tpck_engine_enter();
-	return left(self, self ? tpck_follow_stat(folder, path, found, flags) : tpck_files_stat(folder, path, found, flags));
+	return left(self, tpck_layer_top.stat(AT(folder, path), found, flags));
 }
 
 TPCK_EXPORT int stat(const char *restrict path, struct stat *restrict found)
@@ -673,64 +646,11 @@ TPCK_EXPORT int __fxstatat64(int version, int folder, const char *path, struct s
 	return bad_version(version) ? -1 : fstatat64(folder, path, found, flags);
 }
 
-static int to_statx(const struct stat *from, struct statx *to)
-{
-	if (!tpck_readable(to, sizeof *to)) {
-		errno = EFAULT;
-		return -1;
-	}
-	memset(to, 0, sizeof *to);
-	to->stx_mask = STATX_BASIC_STATS;
-	to->stx_blksize = (uint32_t)from->st_blksize;
-	to->stx_nlink = (uint32_t)from->st_nlink;
-	to->stx_uid = from->st_uid;
-	to->stx_gid = from->st_gid;
-	to->stx_mode = (uint16_t)from->st_mode;
-	to->stx_ino = from->st_ino;
-	to->stx_size = (uint64_t)from->st_size;
-	to->stx_blocks = (uint64_t)from->st_blocks;
-	to->stx_atime.tv_sec = from->st_atim.tv_sec;
-	to->stx_atime.tv_nsec = (uint32_t)from->st_atim.tv_nsec;
-	to->stx_mtime.tv_sec = from->st_mtim.tv_sec;
-	to->stx_mtime.tv_nsec = (uint32_t)from->st_mtim.tv_nsec;
-	to->stx_ctime.tv_sec = from->st_ctim.tv_sec;
-	to->stx_ctime.tv_nsec = (uint32_t)from->st_ctim.tv_nsec;
-	to->stx_dev_major = major(from->st_dev);
-	to->stx_dev_minor = minor(from->st_dev);
-	return 0;
-}
-
 TPCK_EXPORT int statx(int folder, const char *restrict path, int flags, unsigned int mask, struct statx *restrict found)
 {
 	struct tpck_thread *self;
-	struct stat plain;
-	int result;
 
 	TPCK_UNREADABLE(path, (int)syscall(SYS_statx, folder, path, flags, mask, found));
-	if (tpck_follow_sees() && tpck_follow_seen_stat(folder, path, &plain, &result))
-		return result ? result : to_statx(&plain, found);
 	self = tpck_engine_enter();
-	if (*path && tpck_caches_refuse(folder, path, 0)) {
-		if (self)
-			tpck_engine_leave(self);
-		return -1;
-	}
-	/* With the overlay the answer is its own; else ours only notes the touch and the real call answers. */
-	if (!self || !*path) {
-		if (self)
-			tpck_engine_leave(self);
-		result = tpck_files_statx(folder, path, flags, mask, found);
-		if (!result && tpck_follow_shows())
-			tpck_follow_shown_x(found);
-		return result;
-	}
-	result = tpck_follow_stat(folder, path, &plain, flags & AT_SYMLINK_NOFOLLOW);
-	if (!result && tpck_engine_forward())
-		result = to_statx(&plain, found);
-	else if (!result)
-		result = tpck_files_statx(folder, path, flags, mask, found);
-	if (!result && tpck_follow_shows())
-		tpck_follow_shown_x(found);
-	tpck_engine_leave(self);
-	return result;
+	return left(self, tpck_layer_top.statx(AT(folder, path), flags, mask, found));
 }

@@ -15,8 +15,10 @@
 
 #include "runtime/base/kernel.h"
 #include "runtime/files/files_private.h"
+#include "runtime/files/layer.h"
 
 enum { TRIES = 2000 };
+static const struct tpck_layer *const below = &tpck_layer_kernel;
 
 /* What is changed while the agent copies it is copied again: the change is made under the lock, which is NULL with
  * ENOENT where it is too late for it. */
@@ -62,7 +64,7 @@ static void bytes_begin(struct bytes *of, bool changes)
 }
 
 /* Whether the call is to be made. Once it is not, either `done`, or nothing is pending there. */
-static bool bytes_next(struct bytes *of, int folder, const char *path, bool follow)
+static bool bytes_next(struct bytes *of, const struct tpck_at *at, bool follow)
 {
 	enum tpck_seen seen;
 
@@ -76,7 +78,7 @@ static bool bytes_next(struct bytes *of, int folder, const char *path, bool foll
 		}
 		if (of->done || tpck_files_idle() || ++of->tries == TRIES)
 			return false;
-		seen = tpck_files_look(folder, path, follow, &of->pending);
+		seen = tpck_files_look(at->folder, at->path, follow, &of->pending);
 		if (seen == TPCK_SEEN_REAL)
 			return false;
 		of->result = -1;
@@ -90,95 +92,94 @@ static bool bytes_next(struct bytes *of, int folder, const char *path, bool foll
 	return true;
 }
 
+static int verdict(int result, const struct tpck_at *at)
+{
+	return tpck_files_verdict(result, at->folder, at->path);
+}
+
 /* What is no link, and not pending by its own name, costs one call as ever. False: more is to be looked at. */
-static TPCK_FILES_SLOW bool stat_plainly(int folder, const char *path, struct stat *found, int flags, int *result)
+static TPCK_FILES_SLOW bool stat_plainly(const struct tpck_at *at, struct stat *found, int flags, int *result)
 {
 	struct tpck_pending pending;
 
-	if (flags & AT_SYMLINK_NOFOLLOW || !path || !*path ||
-	    tpck_files_look(folder, path, false, &pending) != TPCK_SEEN_REAL)
+	if (flags & AT_SYMLINK_NOFOLLOW || !at->path || !*at->path ||
+	    tpck_files_look(at->folder, at->path, false, &pending) != TPCK_SEEN_REAL)
 		return false;
-	*result = tpck_sys_fstatat(folder, path, found, flags | AT_SYMLINK_NOFOLLOW);
+	*result = below->stat(at, found, flags | AT_SYMLINK_NOFOLLOW);
 	return *result || !S_ISLNK(found->st_mode);
 }
 
-static TPCK_FILES_SLOW int seen_stat(int folder, const char *path, struct stat *found, int flags)
+static TPCK_FILES_SLOW int seen_stat(const struct tpck_at *at, struct stat *found, int flags)
 {
 	struct bytes of;
 	int plain;
 
-	tpck_files_stays(folder, path, !(flags & AT_SYMLINK_NOFOLLOW));
-	if (!tpck_files_idle() && stat_plainly(folder, path, found, flags, &plain))
+	tpck_files_stays(at->folder, at->path, !(flags & AT_SYMLINK_NOFOLLOW));
+	if (!tpck_files_idle() && stat_plainly(at, found, flags, &plain))
 		return plain;
 	bytes_begin(&of, false);
-	while (bytes_next(&of, folder, path, !(flags & AT_SYMLINK_NOFOLLOW)))
+	while (bytes_next(&of, at, !(flags & AT_SYMLINK_NOFOLLOW)))
 		of.result = tpck_sys_fstatat(AT_FDCWD, of.pending.path, found, 0);
 	if (of.done)
 		return (int)of.result;
-	return tpck_sys_fstatat(folder, path, found, flags);
+	return below->stat(at, found, flags);
 }
 
-int tpck_files_stat(int folder, const char *path, struct stat *found, int flags)
+static int pending_stat(const struct tpck_at *at, struct stat *found, int flags)
 {
-	return tpck_files_idle() ? tpck_sys_fstatat(folder, path, found, flags) : tpck_files_verdict(seen_stat(folder, path, found, flags), folder, path);
+	return tpck_files_idle() ? below->stat(at, found, flags) : verdict(seen_stat(at, found, flags), at);
 }
 
-static TPCK_FILES_SLOW int seen_statx(int folder, const char *path, int flags, unsigned mask, struct statx *found)
+static TPCK_FILES_SLOW int seen_statx(const struct tpck_at *at, int flags, unsigned mask, struct statx *found)
 {
 	struct bytes of;
 
-	tpck_files_stays(folder, path, !(flags & AT_SYMLINK_NOFOLLOW));
+	tpck_files_stays(at->folder, at->path, !(flags & AT_SYMLINK_NOFOLLOW));
 	bytes_begin(&of, false);
-	while (bytes_next(&of, folder, path, !(flags & AT_SYMLINK_NOFOLLOW)))
+	while (bytes_next(&of, at, !(flags & AT_SYMLINK_NOFOLLOW)))
 		of.result = tpck_sys_statx(AT_FDCWD, of.pending.path, flags, mask, found);
 	if (of.done)
 		return (int)of.result;
-	return tpck_sys_statx(folder, path, flags, mask, found);
+	return below->statx(at, flags, mask, found);
 }
 
-int tpck_files_statx(int folder, const char *path, int flags, unsigned mask, struct statx *found)
+static int pending_statx(const struct tpck_at *at, int flags, unsigned mask, struct statx *found)
 {
-	return tpck_files_idle() ? tpck_sys_statx(folder, path, flags, mask, found) : tpck_files_verdict(seen_statx(folder, path, flags, mask, found), folder, path);
+	return tpck_files_idle() ? below->statx(at, flags, mask, found) : verdict(seen_statx(at, flags, mask, found), at);
 }
 
-static int real_access(int folder, const char *path, int mode, int flags)
-{
-	return flags ? tpck_sys_faccessat2(folder, path, mode, flags)
-		     : tpck_sys_faccessat(folder, path, mode);
-}
-
-static TPCK_FILES_SLOW int seen_access(int folder, const char *path, int mode, int flags)
+static TPCK_FILES_SLOW int seen_access(const struct tpck_at *at, int mode, int flags)
 {
 	struct bytes of;
 
 	bytes_begin(&of, false);
-	while (bytes_next(&of, folder, path, !(flags & AT_SYMLINK_NOFOLLOW)))
+	while (bytes_next(&of, at, !(flags & AT_SYMLINK_NOFOLLOW)))
 		of.result = tpck_sys_faccessat(AT_FDCWD, of.pending.path, mode);
 	if (of.done)
 		return (int)of.result;
-	return real_access(folder, path, mode, flags);
+	return below->access(at, mode, flags);
 }
 
-int tpck_files_access(int folder, const char *path, int mode, int flags)
+static int pending_access(const struct tpck_at *at, int mode, int flags)
 {
-	return tpck_files_idle() || mode & ~(R_OK | W_OK | X_OK) ? real_access(folder, path, mode, flags) : tpck_files_verdict(seen_access(folder, path, mode, flags), folder, path);
+	return tpck_files_idle() || mode & ~(R_OK | W_OK | X_OK) ? below->access(at, mode, flags) : verdict(seen_access(at, mode, flags), at);
 }
 
-static TPCK_FILES_SLOW int seen_truncate(const char *path, off_t bytes)
+static TPCK_FILES_SLOW int seen_truncate(const struct tpck_at *at, off_t bytes)
 {
 	struct bytes of;
 
 	bytes_begin(&of, true);
-	while (bytes_next(&of, AT_FDCWD, path, true))
+	while (bytes_next(&of, at, true))
 		of.result = tpck_sys_truncate(of.pending.path, bytes);
 	if (of.done)
 		return (int)of.result;
-	return tpck_sys_truncate(path, bytes);
+	return below->truncate(at, bytes);
 }
 
-int tpck_files_truncate(const char *path, off_t bytes)
+static int pending_truncate(const struct tpck_at *at, off_t bytes)
 {
-	return tpck_files_idle() || bytes < 0 ? tpck_sys_truncate(path, bytes) : tpck_files_verdict(seen_truncate(path, bytes), AT_FDCWD, path);
+	return tpck_files_idle() || bytes < 0 ? below->truncate(at, bytes) : verdict(seen_truncate(at, bytes), at);
 }
 
 static TPCK_FILES_SLOW bool is_pending(int folder, const char *path, bool follow)
@@ -188,76 +189,76 @@ static TPCK_FILES_SLOW bool is_pending(int folder, const char *path, bool follow
 	return !tpck_files_idle() && tpck_files_look(folder, path, follow, &pending) != TPCK_SEEN_REAL;
 }
 
-static TPCK_FILES_SLOW int seen_chmod(int folder, const char *path, mode_t mode)
+static TPCK_FILES_SLOW int seen_chmod(const struct tpck_at *at, mode_t mode)
 {
 	struct bytes of;
 	int saved = errno;
 
 	/* A program: whoever executes it asks the kernel for its path. */
-	if (mode & 0111 && is_pending(folder, path, true)) {
-		(void)tpck_files_settle_at(folder, path);
+	if (mode & 0111 && is_pending(at->folder, at->path, true)) {
+		(void)tpck_files_settle_at(at->folder, at->path);
 		errno = saved;
 	}
 	bytes_begin(&of, true);
-	while (bytes_next(&of, folder, path, true))
+	while (bytes_next(&of, at, true))
 		of.result = tpck_sys_fchmodat(AT_FDCWD, of.pending.path, mode);
 	if (of.done)
 		return (int)of.result;
-	return tpck_sys_fchmodat(folder, path, mode);
+	return below->chmod(at, mode);
 }
 
-int tpck_files_chmod(int folder, const char *path, mode_t mode)
+static int pending_chmod(const struct tpck_at *at, mode_t mode)
 {
-	return tpck_files_idle() ? tpck_sys_fchmodat(folder, path, mode) : tpck_files_verdict(seen_chmod(folder, path, mode), folder, path);
+	return tpck_files_idle() ? below->chmod(at, mode) : verdict(seen_chmod(at, mode), at);
 }
 
-static TPCK_FILES_SLOW int seen_times(int folder, const char *path, const struct timespec times[2], int flags)
+static TPCK_FILES_SLOW int seen_times(const struct tpck_at *at, const struct timespec times[2], int flags)
 {
 	struct bytes of;
 
 	bytes_begin(&of, true);
-	while (bytes_next(&of, folder, path, !(flags & AT_SYMLINK_NOFOLLOW)))
+	while (bytes_next(&of, at, !(flags & AT_SYMLINK_NOFOLLOW)))
 		of.result = tpck_sys_utimensat(AT_FDCWD, of.pending.path, times, 0);
 	if (of.done)
 		return (int)of.result;
-	return tpck_sys_utimensat(folder, path, times, flags);
+	return below->times(at, times, flags);
 }
 
-int tpck_files_times(int folder, const char *path, const struct timespec times[2], int flags)
+static int pending_times(const struct tpck_at *at, const struct timespec times[2], int flags)
 {
-	return tpck_files_idle() ? tpck_sys_utimensat(folder, path, times, flags) : tpck_files_verdict(seen_times(folder, path, times, flags), folder, path);
+	return tpck_files_idle() ? below->times(at, times, flags) : verdict(seen_times(at, times, flags), at);
 }
 
-static TPCK_FILES_SLOW ssize_t seen_readlink(int folder, const char *path, char *target, size_t size)
+static TPCK_FILES_SLOW ssize_t seen_readlink(const struct tpck_at *at, char *target, size_t size)
 {
 	struct tpck_pending pending;
-	int numbered = path ? tpck_files_numbered(path) : -1;
+	int numbered = at->path ? tpck_files_numbered(at->path) : -1;
 	ssize_t got = numbered >= 0 ? tpck_files_name_of(numbered, target, size) : -2;
 
 	if (got != -2)
 		return got;
-	if (!tpck_files_idle() && tpck_files_look(folder, path, false, &pending) != TPCK_SEEN_REAL) {
+	if (!tpck_files_idle() && tpck_files_look(at->folder, at->path, false, &pending) != TPCK_SEEN_REAL) {
 		errno = pending.kind == TPCK_VIEW_REMOVED ? ENOENT : EINVAL;
 		return -1;
 	}
-	return tpck_sys_readlinkat(folder, path, target, size);
+	return below->readlink(at, target, size);
 }
 
-ssize_t tpck_files_readlink(int folder, const char *path, char *target, size_t size)
+static ssize_t pending_readlink(const struct tpck_at *at, char *target, size_t size)
 {
-	return tpck_files_idle() ? tpck_sys_readlinkat(folder, path, target, size) : tpck_files_verdict((int)seen_readlink(folder, path, target, size), folder, path);
+	return tpck_files_idle() ? below->readlink(at, target, size) : verdict((int)seen_readlink(at, target, size), at);
 }
 
-static TPCK_FILES_SLOW const char *seen_place(int folder, const char *path, bool follow, bool changes, char *buffer)
+static TPCK_FILES_SLOW const char *seen_place(const struct tpck_at *at, bool follow, bool changes, char *buffer)
 {
 	struct tpck_pending pending;
-	enum tpck_seen seen = tpck_files_idle() ? TPCK_SEEN_REAL : tpck_files_look(folder, path, follow, &pending);
+	enum tpck_seen seen = tpck_files_idle() ? TPCK_SEEN_REAL : tpck_files_look(at->folder, at->path, follow, &pending);
 
 	/* The agent may be copying it just now. */
-	if (changes && seen == TPCK_SEEN_PENDING && tpck_files_settle_at(folder, path))
-		seen = tpck_files_idle() ? TPCK_SEEN_REAL : tpck_files_look(folder, path, follow, &pending);
+	if (changes && seen == TPCK_SEEN_PENDING && tpck_files_settle_at(at->folder, at->path))
+		seen = tpck_files_idle() ? TPCK_SEEN_REAL : tpck_files_look(at->folder, at->path, follow, &pending);
 	if (seen == TPCK_SEEN_REAL)
-		return path;
+		return below->place(at, follow, changes, buffer);
 	if (seen == TPCK_SEEN_REMOVED) {
 		errno = ENOENT;
 		return NULL;
@@ -265,9 +266,9 @@ static TPCK_FILES_SLOW const char *seen_place(int folder, const char *path, bool
 	return strcpy(buffer, pending.path);
 }
 
-const char *tpck_files_place(int folder, const char *path, bool follow, bool changes, char *buffer)
+static const char *pending_place(const struct tpck_at *at, bool follow, bool changes, char *buffer)
 {
-	return tpck_files_idle() ? path : seen_place(folder, path, follow, changes, buffer);
+	return tpck_files_idle() ? below->place(at, follow, changes, buffer) : seen_place(at, follow, changes, buffer);
 }
 
 static TPCK_FILES_SLOW int seen_runs(int folder, const char *path)
@@ -305,18 +306,16 @@ bool tpck_files_again(int tries)
 	return tries < TRIES;
 }
 
-static TPCK_FILES_SLOW const char *seen_around(const char *path, char *buffer)
+static TPCK_FILES_SLOW const char *seen_around(const struct tpck_at *at, char *buffer)
 {
 	struct tpck_pending pending;
 	const struct tpck_view_entry *entry;
-	const char *around = path;
+	const char *around = at->path;
 	struct tpck_view *view;
 
-	if (tpck_files_idle() || !path)
-		return path;
-	switch (tpck_files_look(AT_FDCWD, path, true, &pending)) {
+	switch (tpck_files_look(at->folder, at->path, true, &pending)) {
 	case TPCK_SEEN_REAL:
-		return path;
+		return below->around(at, buffer);
 	case TPCK_SEEN_REMOVED:
 		errno = ENOENT;
 		return NULL;
@@ -332,9 +331,9 @@ static TPCK_FILES_SLOW const char *seen_around(const char *path, char *buffer)
 	return around;
 }
 
-const char *tpck_files_around(const char *path, char *buffer)
+static const char *pending_around(const struct tpck_at *at, char *buffer)
 {
-	return tpck_files_idle() ? path : seen_around(path, buffer);
+	return tpck_files_idle() ? below->around(at, buffer) : seen_around(at, buffer);
 }
 
 /* ---- names ------------------------------------------------------------------------------------ */
@@ -366,11 +365,11 @@ static TPCK_FILES_SLOW bool taken(int folder, const char *path)
 	return seen == TPCK_SEEN_PENDING;
 }
 
-int tpck_files_mkdir(int folder, const char *path, mode_t mode)
+static int pending_mkdir(const struct tpck_at *at, mode_t mode)
 {
-	if (!tpck_files_idle() && taken(folder, path))
+	if (!tpck_files_idle() && taken(at->folder, at->path))
 		return -1;
-	return tpck_files_verdict(tpck_sys_mkdirat(folder, path, mode), folder, path);
+	return verdict(below->mkdir(at, mode), at);
 }
 
 int tpck_files_mknod(int folder, const char *path, mode_t mode, dev_t device)
@@ -512,12 +511,6 @@ static struct tpck_view_entry *add_linked(struct tpck_view *view, const struct s
 	return entry;
 }
 
-static int real_rename(int from_folder, const char *from, int to_folder, const char *to, unsigned flags)
-{
-	return flags ? tpck_sys_renameat2(from_folder, from, to_folder, to, flags)
-		     : tpck_sys_renameat(from_folder, from, to_folder, to);
-}
-
 /* The part is the file itself, by one more name: it gets the new one in its turn, whole, and what it is called now goes
  * behind that if it is renamed. -2: it is the file system's. */
 static TPCK_FILES_SLOW int link_later(int from_folder, const char *from, int to_folder, const char *to, int flags, bool renames,
@@ -535,7 +528,7 @@ static TPCK_FILES_SLOW int link_later(int from_folder, const char *from, int to_
 
 	/* What is not there is so at once; a renaming has more to say. */
 	if (tpck_sys_fstatat(from_folder, from, &file, look))
-		return renames ? real_rename(from_folder, from, to_folder, to, replaces ? 0 : RENAME_NOREPLACE) : -1;
+		return renames ? below->rename(TPCK_AT(from_folder, from), TPCK_AT(to_folder, to), replaces ? 0 : RENAME_NOREPLACE) : -1;
 	if (!S_ISREG(file.st_mode) ||
 	    !tpck_files_folder_of(to_folder, to, &to_parent, to_path, &to_name) || file.st_dev != to_parent.st_dev ||
 	    tpck_rules_excepted(tpck_files_settings, to_path) || !may_change(to_path) ||
@@ -619,7 +612,7 @@ static TPCK_FILES_SLOW int seen_link(int from_folder, const char *from, int to_f
 		/* The kernel asks for what is linked before it looks at the new name. */
 		if (flags & ~(AT_EMPTY_PATH | AT_SYMLINK_FOLLOW))
 			return tpck_sys_linkat(from_folder, from, to_folder, to, flags);
-		if (tpck_files_stat(from_folder, from, &found, look))
+		if (pending_stat(TPCK_AT(from_folder, from), &found, look))
 			return -1;
 		if (look_at_name(to_folder, to, &pending) == TPCK_SEEN_PENDING) {
 			errno = EEXIST;
@@ -628,7 +621,7 @@ static TPCK_FILES_SLOW int seen_link(int from_folder, const char *from, int to_f
 		ready_to_link(from_folder, from, flags, &pending);
 		errno = saved;
 	}
-	if (from && to && tpck_files_may_take() && (wanted = tpck_files_wanted(to_folder, to)) != TPCK_WANTED_NOT &&
+	if (from && to && tpck_files_may_take() && (wanted = tpck_files_wanted(TPCK_AT(to_folder, to))) != TPCK_WANTED_NOT &&
 	    !is_pending(from_folder, from, flags & AT_SYMLINK_FOLLOW)) {
 		result = link_later(from_folder, from, to_folder, to, flags, false, false, wanted);
 		if (result != -2) {
@@ -650,11 +643,11 @@ static TPCK_FILES_SLOW int seen_link(int from_folder, const char *from, int to_f
 	return tpck_files_verdict(tpck_sys_linkat(from_folder, from, to_folder, to, flags), to_folder, to);
 }
 
-int tpck_files_link(int from_folder, const char *from, int to_folder, const char *to, int flags)
+static int pending_link(const struct tpck_at *from, const struct tpck_at *to, int flags)
 {
-	if (tpck_files_idle() && !(flags & (AT_EMPTY_PATH | AT_SYMLINK_FOLLOW) && tpck_files_may_take() && unnamed(from_folder, from, flags)))
-		return tpck_sys_linkat(from_folder, from, to_folder, to, flags);
-	return seen_link(from_folder, from, to_folder, to, flags);
+	if (tpck_files_idle() && !(flags & (AT_EMPTY_PATH | AT_SYMLINK_FOLLOW) && tpck_files_may_take() && unnamed(from->folder, from->path, flags)))
+		return below->link(from, to, flags);
+	return seen_link(from->folder, from->path, to->folder, to->path, flags);
 }
 
 /* ---- symbolic links --------------------------------------------------------------------------------- */
@@ -719,10 +712,10 @@ static TPCK_FILES_SLOW int seen_symlink(const char *target, int folder, const ch
 	return tpck_sys_symlinkat(target, folder, path);
 }
 
-int tpck_files_symlink(const char *target, int folder, const char *path)
+static int pending_symlink(const char *target, const struct tpck_at *at)
 {
 	/* A link to "" is refused before anything is looked at. */
-	return tpck_files_idle() || !*target ? tpck_sys_symlinkat(target, folder, path) : tpck_files_verdict(seen_symlink(target, folder, path), folder, path);
+	return tpck_files_idle() || !*target ? below->symlink(target, at) : verdict(seen_symlink(target, at->folder, at->path), at);
 }
 
 /* ---- names that go ---------------------------------------------------------------------------------- */
@@ -741,7 +734,7 @@ static TPCK_FILES_SLOW int unlink_pending(int folder, const char *path)
 		return -2;
 	mine = may_change(absolute);
 	refusal = errno;
-	beside = tpck_files_in_place_in(&parent) && tpck_files_wanted(folder, path) != TPCK_WANTED;
+	beside = tpck_files_in_place_in(&parent) && tpck_files_wanted(TPCK_AT(folder, path)) != TPCK_WANTED;
 	for (;;) {
 		struct tpck_view_entry *entry;
 
@@ -917,12 +910,12 @@ static TPCK_FILES_SLOW int seen_unlink(int folder, const char *path, int flags)
 	return result == 0 ? 0 : tpck_sys_unlinkat(folder, path, flags);
 }
 
-int tpck_files_unlink(int folder, const char *path, int flags)
+static int pending_unlink(const struct tpck_at *at, int flags)
 {
 	if (!atomic_load_explicit(&tpck_files_view, memory_order_acquire) || (!(flags & AT_REMOVEDIR) && tpck_files_idle()) ||
 	    flags & ~AT_REMOVEDIR)
-		return tpck_sys_unlinkat(folder, path, flags);
-	return tpck_files_verdict(seen_unlink(folder, path, flags), folder, path);
+		return below->unlink(at, flags);
+	return verdict(seen_unlink(at->folder, at->path, flags), at);
 }
 
 /* A pending file gets another name, which the agent will put it at. -2: not before what is owed is there. */
@@ -947,7 +940,7 @@ static TPCK_FILES_SLOW int rename_pending(int from_folder, const char *from, int
 	if (!may_change(to_path) || !may_change(from_path)) {
 		int refusal = errno;
 
-		errno = flags && !tpck_files_stat(to_folder, to, &there, AT_SYMLINK_NOFOLLOW) ? EEXIST : refusal;
+		errno = flags && !pending_stat(TPCK_AT(to_folder, to), &there, AT_SYMLINK_NOFOLLOW) ? EEXIST : refusal;
 		return -1;
 	}
 	if (!tpck_sys_fstatat(to_folder, to, &there, AT_SYMLINK_NOFOLLOW)) {
@@ -1026,16 +1019,16 @@ TPCK_FILES_SLOW int tpck_files_rename_real(int from_folder, const char *from, in
 	int fd, result, saved = errno;
 
 	if (tpck_files_idle() || !from)
-		return real_rename(from_folder, from, to_folder, to, flags);
+		return below->rename(TPCK_AT(from_folder, from), TPCK_AT(to_folder, to), flags);
 	fd = open_folder(from_folder, from);
 	if (fd < 0 && flags & RENAME_EXCHANGE && to)
 		fd = open_folder(to_folder, to);
 	errno = saved;
 	if (fd < 0)
-		return real_rename(from_folder, from, to_folder, to, flags);
+		return below->rename(TPCK_AT(from_folder, from), TPCK_AT(to_folder, to), flags);
 	*before = '\0';
 	(void)own_name(fd, before);
-	result = real_rename(from_folder, from, to_folder, to, flags);
+	result = below->rename(TPCK_AT(from_folder, from), TPCK_AT(to_folder, to), flags);
 	saved = errno;
 	if (!result && *before && own_name(fd, after))
 		folder_moved(before, after, flags & RENAME_EXCHANGE);
@@ -1049,7 +1042,7 @@ static TPCK_FILES_SLOW int rename_later(int from_folder, const char *from, int t
 {
 	enum tpck_wanted wanted;
 
-	if (flags & ~(unsigned)RENAME_NOREPLACE || !tpck_files_may_take() || (wanted = tpck_files_wanted(to_folder, to)) == TPCK_WANTED_NOT)
+	if (flags & ~(unsigned)RENAME_NOREPLACE || !tpck_files_may_take() || (wanted = tpck_files_wanted(TPCK_AT(to_folder, to))) == TPCK_WANTED_NOT)
 		return -2;
 	return link_later(from_folder, from, to_folder, to, 0, true, !flags, wanted);
 }
@@ -1087,7 +1080,7 @@ static TPCK_FILES_SLOW bool refuses_name(int folder, const char *path, unsigned 
 	while (length > 1 && path[length - 1] == '/')
 		length--;
 	*(char *)mempcpy(text, path, length) = '\0';
-	exists = pending || !tpck_files_stat(folder, text, &found, AT_SYMLINK_NOFOLLOW);
+	exists = pending || !pending_stat(TPCK_AT(folder, text), &found, AT_SYMLINK_NOFOLLOW);
 	for (name = length; name && text[name - 1] != '/'; name--)
 		;
 	/* What it is to lie in is judged first. */
@@ -1162,16 +1155,42 @@ static int seen_rename(int from_folder, const char *from, int to_folder, const c
 	return tpck_files_rename_real(from_folder, from, to_folder, to, flags);
 }
 
-int tpck_files_rename(int from_folder, const char *from, int to_folder, const char *to, unsigned flags)
+static int pending_rename(const struct tpck_at *from, const struct tpck_at *to, unsigned flags)
 {
 	int saved = errno, result;
 
 	if (!atomic_load_explicit(&tpck_files_view, memory_order_acquire) || flags & ~(unsigned)(RENAME_NOREPLACE | RENAME_EXCHANGE | RENAME_WHITEOUT))
-		return real_rename(from_folder, from, to_folder, to, flags);
-	result = tpck_files_verdict(seen_rename(from_folder, from, to_folder, to, flags), from_folder, from);
+		return below->rename(from, to, flags);
+	result = verdict(seen_rename(from->folder, from->path, to->folder, to->path, flags), from);
 	if (result < 0)
-		tpck_files_through(to_folder, to, TPCK_THROUGH_FOLDERS);
+		tpck_files_through(to->folder, to->path, TPCK_THROUGH_FOLDERS);
 	else
 		errno = saved;
 	return result;
 }
+
+static void pending_touches(const struct tpck_at *at, int flags)
+{
+	(void)at;
+	(void)flags;
+}
+
+const struct tpck_layer tpck_layer_pending = {
+	.open = tpck_pending_open,
+	.stat = pending_stat,
+	.statx = pending_statx,
+	.access = pending_access,
+	.readlink = pending_readlink,
+	.truncate = pending_truncate,
+	.chmod = pending_chmod,
+	.times = pending_times,
+	.mkdir = pending_mkdir,
+	.symlink = pending_symlink,
+	.link = pending_link,
+	.unlink = pending_unlink,
+	.rename = pending_rename,
+	.place = pending_place,
+	.around = pending_around,
+	.redirects = tpck_pending_redirects,
+	.touches = pending_touches,
+};

@@ -18,6 +18,7 @@
 #include "runtime/base/log.h"
 #include "runtime/base/readable.h"
 #include "runtime/files/files_private.h"
+#include "runtime/files/layer.h"
 #include "runtime/track/threads.h"
 
 enum { MAPPINGS = 256, COARSE_NS = 20000000, FEW = 16 };
@@ -385,7 +386,7 @@ static TPCK_FILES_SLOW void renamed_past_us(int fd)
 	snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
 	got = tpck_sys_readlink(link, path, sizeof path - 1);
 	path[got > 0 ? got : 0] = '\0';
-	if (*path == '/' && tpck_files_may_take() && tpck_files_wanted(AT_FDCWD, path) && tpck_files_split(path, parent, &name) &&
+	if (*path == '/' && tpck_files_may_take() && tpck_files_wanted(TPCK_AT(AT_FDCWD, path)) && tpck_files_split(path, parent, &name) &&
 	    !tpck_sys_fstatat(fd, "", &found, AT_EMPTY_PATH) && found.st_nlink &&
 	    !tpck_sys_fstatat(AT_FDCWD, parent, &folder, 0) && tpck_files_ready() && (view = tpck_files_lock())) {
 		tpck_view_plain(view, folder.st_dev, folder.st_ino, parent, name, found.st_ino);

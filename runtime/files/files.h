@@ -2,8 +2,8 @@
 /*
  * The trainer's own checkpoint files (doc/files.md). A file that is opened for writing and wanted gets a descriptor of
  * another one, in memory or beside its target; when the last descriptor is closed the agent makes it durable and
- * puts it at its path in one step. Until then the calls here show it to the processes of the job, and to them alone,
- * by the job's table (runtime/view/view.h).
+ * puts it at its path in one step. Until then the calls on its path (tpck_layer_pending, layer.h) and those here show it to the processes of the job, and
+ * to them alone, by the job's table (runtime/view/view.h).
  *
  * Each function is the call of that name as a process of the job sees it: it returns what that returns, with errno
  * set, and makes the real call where nothing is pending. They may be called from any thread, and take no lock of
@@ -44,43 +44,19 @@ bool tpck_files_settle_at(int folder, const char *path);
 /* The same if something of this path is pending. Absolute path. */
 void tpck_files_settle_path(const char *path);
 
-/* Whether open() of this path may give another descriptor than the real one: streams must be made of it. */
-bool tpck_files_concerns(const char *path, int flags);
-int tpck_files_open(int folder, const char *path, int flags, mode_t mode);
-/* The same where the kernel had nothing by that name a moment ago, not even a link. */
-int tpck_files_open_new(int folder, const char *path, int flags, mode_t mode);
 /* Whether something may be pending by the last part of this path. */
 bool tpck_files_may_be_pending(const char *path);
-int tpck_files_rename(int from_folder, const char *from, int to_folder, const char *to, unsigned flags);
-int tpck_files_unlink(int folder, const char *path, int flags);
-int tpck_files_mkdir(int folder, const char *path, mode_t mode);
 int tpck_files_mknod(int folder, const char *path, mode_t mode, dev_t device);
 /* bind(2) of a local socket to a path, which has an end. */
 int tpck_files_bind(int fd, const void *address, unsigned bytes, const char *path);
 /* Before connect(2) to such a path. -1: errno is what it fails with. */
 int tpck_files_connects(int fd, const char *path);
-int tpck_files_access(int folder, const char *path, int mode, int flags);
-int tpck_files_stat(int folder, const char *path, struct stat *found, int flags);
-struct statx;
-int tpck_files_statx(int folder, const char *path, int flags, unsigned mask, struct statx *found);
-int tpck_files_truncate(const char *path, off_t bytes);
-int tpck_files_symlink(const char *target, int folder, const char *path);
-int tpck_files_link(int from_folder, const char *from, int to_folder, const char *to, int flags);
-ssize_t tpck_files_readlink(int folder, const char *path, char *target, size_t size);
-int tpck_files_chmod(int folder, const char *path, mode_t mode);
-int tpck_files_times(int folder, const char *path, const struct timespec times[2], int flags);
-/* Where a call on the attributes of a file is to be made: `path` itself, or the pending file's in `buffer` of
- * TPCK_FILES_PATH bytes, which is absolute. NULL: errno says what it fails with. For one that changes them what is
- * whole is published first. */
 enum { TPCK_FILES_PATH = 4096 };
-const char *tpck_files_place(int folder, const char *path, bool follow, bool changes, char *buffer);
 /* Whether the failed call is to be made once more: the file may have been published just then. */
 bool tpck_files_again(int tries);
 /* Before the kernel runs what is at the path: a file that is pending is put there first. -1: errno is what running it fails with. */
 int tpck_files_runs(int folder, const char *path);
-/* What is asked of the file system of a path: the path, or the folder of a pending file. */
-const char *tpck_files_around(const char *path, char *buffer);
-/* The same of a descriptor that writes a pending file; NULL: of the descriptor itself. */
+/* Where a question about the file system of a descriptor that writes a pending file is to be asked; NULL: of the descriptor itself. */
 const char *tpck_files_around_descriptor(int fd, char *buffer);
 /* The one name of a file that is pending, in a buffer of TPCK_FILES_PATH bytes. False: the kernel knows. */
 bool tpck_files_canonical(const char *path, char *buffer);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Between the parts of the file path: job.c (the table, the agent, start and end), wanted.c (which files), look.c (what
  * is at a path), peers.c (copies on other nodes), take.c (opening), verified.c (reading what was published), grow.c (writing more than there is room for),
- * learn.c (what turned out to be a checkpoint), rings.c (io_uring), in_place.c (what is changed in place), numbered.c (paths of descriptors), exchange.c (two that change names), calls.c (the other calls on paths), descriptors.c, listing.c. */
+ * learn.c (what turned out to be a checkpoint), rings.c (io_uring), in_place.c (what is changed in place), numbered.c (paths of descriptors), exchange.c (two that change names), calls.c (the other calls on paths), real.c (the real ones), descriptors.c, listing.c. */
 #ifndef TPCK_RUNTIME_FILES_FILES_PRIVATE_H
 #define TPCK_RUNTIME_FILES_FILES_PRIVATE_H
 
@@ -9,6 +9,8 @@
 #include "runtime/reach/reach.h"
 #include "runtime/view/rules.h"
 #include "runtime/view/view.h"
+
+struct tpck_at;
 
 /* Functions with paths on their stack, which is not spent where nothing is pending: threads' stacks may be small. */
 #define TPCK_FILES_SLOW __attribute__((noinline))
@@ -69,9 +71,7 @@ enum tpck_wanted {
 	TPCK_WANTED_UNSURE, /* only its folder, or a glob that has every name, says so */
 	TPCK_WANTED,
 };
-enum tpck_wanted tpck_files_wanted(int folder, const char *path);
-/* A path of the text `path`, made absolute without looking at links. */
-bool tpck_files_absolute(int folder, const char *path, char *out, size_t size);
+enum tpck_wanted tpck_files_wanted(const struct tpck_at *at);
 
 /* ---- look.c ---- */
 enum tpck_seen { TPCK_SEEN_REAL, TPCK_SEEN_PENDING, TPCK_SEEN_REMOVED };
@@ -104,6 +104,9 @@ bool tpck_files_failing(const struct tpck_view *view, uint64_t device);
 void tpck_files_say_small(void);
 
 /* ---- take.c ---- */
+/* Of the layer (layer.h). */
+int tpck_pending_open(const struct tpck_at *at, int flags, mode_t mode);
+bool tpck_pending_redirects(const struct tpck_at *at, int flags);
 void tpck_files_keep_attributes(const char *from, int fd);
 
 /* ---- verified.c ---- */

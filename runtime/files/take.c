@@ -16,16 +16,11 @@
 #include "runtime/base/layout.h"
 #include "runtime/base/log.h"
 #include "runtime/files/files_private.h"
+#include "runtime/files/layer.h"
 
 enum { TRIES = 2000 };
 
-static int real_open(int folder, const char *path, int flags, mode_t mode)
-{
-	int fd = tpck_sys_openat(folder, path, flags, mode);
-
-	tpck_files_number(fd);
-	return fd;
-}
+static const struct tpck_layer *const below = &tpck_layer_kernel;
 
 /* The descriptor that its holder counts is there, or will not be. */
 static void is_there(struct tpck_view *view, uint32_t index, uint64_t serial)
@@ -178,7 +173,7 @@ static bool fits(struct tpck_view *view, struct taking *t, uint64_t pattern)
 /* The mode that a new file gets here, which only the kernel knows the mask of. */
 static int new_file(const char *path, int flags, mode_t mode)
 {
-	return real_open(AT_FDCWD, path, (flags & (O_ACCMODE | O_APPEND | O_CLOEXEC | O_DIRECT)) | O_CREAT | O_EXCL, mode);
+	return below->open(TPCK_AT(AT_FDCWD, path), (flags & (O_ACCMODE | O_APPEND | O_CLOEXEC | O_DIRECT)) | O_CREAT | O_EXCL, mode);
 }
 
 static void spare_name(char *path, size_t size, uint64_t pattern)
@@ -210,7 +205,7 @@ static int spare_file(struct taking *t, uint64_t pattern, const char *path)
 	    tpck_sys_renameat(AT_FDCWD, spare, AT_FDCWD, path))
 		return fd;
 	tpck_sys_close(fd);
-	return real_open(AT_FDCWD, path, t->flags & (O_ACCMODE | O_APPEND | O_CLOEXEC | O_DIRECT), 0);
+	return below->open(TPCK_AT(AT_FDCWD, path), t->flags & (O_ACCMODE | O_APPEND | O_CLOEXEC | O_DIRECT), 0);
 }
 
 /* What is truncated, or moved, keeps its attributes. */
@@ -352,30 +347,30 @@ static bool beside_in_place(const struct taking *t)
 }
 
 /* A new file in a folder whose name is known: t->path is that. Whether one that goes beside its target may be made there says the kernel when
- * it is. `absent`: the kernel had nothing by that name a moment ago. False: all is to be looked at. */
-static bool is_new_in_known(struct taking *t, int folder, const char *path, bool absent)
+ * it is. False: all is to be looked at. */
+static bool is_new_in_known(struct taking *t, const struct tpck_at *at)
 {
 	struct stat named;
 
 	t->folder = -1;
-	return !tpck_sys_fstatat(folder, t->path, &t->parent, 0) && S_ISDIR(t->parent.st_mode) &&
-	       (t->unsure || !tpck_sys_faccessat(folder, t->path, W_OK | X_OK)) &&
-	       (absent || (tpck_sys_fstatat(folder, path, &t->there, AT_SYMLINK_NOFOLLOW) && errno == ENOENT)) && recall(t) &&
+	return !tpck_sys_fstatat(at->folder, t->path, &t->parent, 0) && S_ISDIR(t->parent.st_mode) &&
+	       (t->unsure || !tpck_sys_faccessat(at->folder, t->path, W_OK | X_OK)) &&
+	       (at->absent || (tpck_sys_fstatat(at->folder, at->path, &t->there, AT_SYMLINK_NOFOLLOW) && errno == ENOENT)) && recall(t) &&
 	       !tpck_sys_fstatat(AT_FDCWD, t->path, &named, AT_SYMLINK_NOFOLLOW) && named.st_ino == t->parent.st_ino &&
 	       named.st_dev == t->parent.st_dev;
 }
 
-/* `path` may be taken by what is there. The kernel's name of its folder is in t->path: the agent has another working folder. */
-static bool look_around(struct taking *t, int folder, const char *path, const struct tpck_pending *pending, bool absent)
+/* The path may be taken by what is there. The kernel's name of its folder is in t->path: the agent has another working folder. */
+static bool look_around(struct taking *t, const struct tpck_at *at, const struct tpck_pending *pending)
 {
 	char link[40];
 	ssize_t got;
 
-	if (!pending && is_new_in_known(t, folder, path, absent))
+	if (!pending && is_new_in_known(t, at))
 		return true;
-	if (!tpck_files_split(path, t->path, &t->name))
+	if (!tpck_files_split(at->path, t->path, &t->name))
 		return false;
-	t->folder = tpck_sys_high(real_open(folder, t->path, O_PATH | O_DIRECTORY | O_CLOEXEC, 0));
+	t->folder = tpck_sys_high(below->open(TPCK_AT(at->folder, t->path), O_PATH | O_DIRECTORY | O_CLOEXEC, 0));
 	if (t->folder < 0)
 		return false;
 	snprintf(link, sizeof link, "/proc/self/fd/%d", t->folder);
@@ -389,15 +384,15 @@ static bool look_around(struct taking *t, int folder, const char *path, const st
 }
 
 /* `pending`: what the job sees there, or NULL. -1: it is not taken. */
-static TPCK_FILES_SLOW int try_take(int folder, const char *path, int flags, mode_t mode, const struct tpck_pending *pending, bool unsure, bool absent)
+static TPCK_FILES_SLOW int try_take(const struct tpck_at *at, int flags, mode_t mode, const struct tpck_pending *pending, bool unsure)
 {
 	struct taking t = {.flags = flags, .mode = mode, .unsure = unsure};
 	int saved = errno, fd = -1;
 
 	t.folder = -1;
-	if (!tpck_files_split(path, t.path, &t.name))
+	if (!tpck_files_split(at->path, t.path, &t.name))
 		return -1;
-	if (look_around(&t, folder, path, pending, absent) && !tpck_rules_excepted(tpck_files_settings, t.path) && !beside_in_place(&t)) {
+	if (look_around(&t, at, pending) && !tpck_rules_excepted(tpck_files_settings, t.path) && !beside_in_place(&t)) {
 		t.seen = tpck_view_there_of(t.exists ? &t.there : NULL);
 		if (pending && !tpck_sys_fstatat(AT_FDCWD, pending->path, &t.there, 0)) {
 			t.exists = true;
@@ -428,7 +423,7 @@ static int reopen(const struct tpck_pending *pending, int flags)
 	if (entry && entry->goes_on) {
 		/* The part has the inode that it will have at its path, and is an ordinary file. */
 		tpck_view_unlock(view);
-		fd = real_open(AT_FDCWD, pending->path, flags & ~(O_CREAT | O_EXCL | O_NOFOLLOW), 0);
+		fd = below->open(TPCK_AT(AT_FDCWD, pending->path), flags & ~(O_CREAT | O_EXCL | O_NOFOLLOW), 0);
 		if (fd >= 0)
 			(void)tpck_files_in_place_opened(fd, flags, pending);
 		return fd;
@@ -449,7 +444,7 @@ static int reopen(const struct tpck_pending *pending, int flags)
 		errno = ENOENT;
 		return -1;
 	}
-	fd = real_open(AT_FDCWD, pending->path, flags & ~(O_CREAT | O_EXCL | O_NOFOLLOW), 0);
+	fd = below->open(TPCK_AT(AT_FDCWD, pending->path), flags & ~(O_CREAT | O_EXCL | O_NOFOLLOW), 0);
 	saved = errno;
 	if (fd >= 0 && !tpck_files_writes(fd, pending->index, pending->serial, limit)) {
 		tpck_sys_close(fd);
@@ -497,7 +492,7 @@ static bool writes_already(const struct tpck_pending *pending)
 	return found;
 }
 
-static int open_pending(int folder, const char *path, int flags, mode_t mode, const struct tpck_pending *pending)
+static int open_pending(const struct tpck_at *at, int flags, mode_t mode, const struct tpck_pending *pending)
 {
 	int fd;
 
@@ -510,10 +505,10 @@ static int open_pending(int folder, const char *path, int flags, mode_t mode, co
 		return -1;
 	}
 	if (!writes(flags) || flags & O_PATH)
-		return real_open(AT_FDCWD, pending->path, flags & ~(O_CREAT | O_NOFOLLOW), 0);
+		return below->open(TPCK_AT(AT_FDCWD, pending->path), flags & ~(O_CREAT | O_NOFOLLOW), 0);
 	/* What is whole and owed stays so until the new one is. */
 	if (flags & O_TRUNC && !passes(flags) && tpck_files_may_take() && !writes_already(pending)) {
-		fd = try_take(folder, path, flags, mode, pending, tpck_files_wanted(folder, path) == TPCK_WANTED_UNSURE, false);
+		fd = try_take(at, flags, mode, pending, tpck_files_wanted(at) == TPCK_WANTED_UNSURE);
 		if (fd >= 0)
 			return fd;
 	}
@@ -546,55 +541,55 @@ static TPCK_FILES_SLOW void settle_folder(int folder, const char *path)
 }
 
 /* What is at the path; of what the job has published, a copy that is as it was saved. */
-static int open_there(int folder, const char *path, int flags, mode_t mode)
+static int open_there(const struct tpck_at *at, int flags, mode_t mode)
 {
-	int fd = real_open(folder, path, flags, mode);
+	int fd = below->open(at, flags, mode);
 
-	return fd >= 0 && tpck_files_verifies(flags) ? tpck_files_verified(fd, folder, path, flags) : fd;
+	return fd >= 0 && tpck_files_verifies(flags) ? tpck_files_verified(fd, at->folder, at->path, flags) : fd;
 }
 
 /* Where nothing of it is pending: taken, or the real one. A thread's stack may be small: no buffers here. */
-static TPCK_FILES_SLOW int fresh_open(int folder, const char *path, int flags, mode_t mode, bool absent)
+static TPCK_FILES_SLOW int fresh_open(const struct tpck_at *at, int flags, mode_t mode)
 {
 	enum tpck_wanted wanted;
 	int fd;
 
-	if (path && writes(flags) && !passes(flags) && tpck_files_may_take() && (wanted = tpck_files_wanted(folder, path)) != TPCK_WANTED_NOT) {
+	if (at->path && writes(flags) && !passes(flags) && tpck_files_may_take() && (wanted = tpck_files_wanted(at)) != TPCK_WANTED_NOT) {
 		/* In place, and not written by us from its begin: as ever. */
 		if (flags & O_TRUNC || flags & O_CREAT) {
 			int saved = errno;
-			bool begins = flags & O_TRUNC || tpck_sys_faccessat(folder, path, F_OK);
+			bool begins = flags & O_TRUNC || tpck_sys_faccessat(at->folder, at->path, F_OK);
 
 			errno = saved;
-			fd = begins ? try_take(folder, path, flags, mode, NULL, wanted == TPCK_WANTED_UNSURE, absent) : -1;
+			fd = begins ? try_take(at, flags, mode, NULL, wanted == TPCK_WANTED_UNSURE) : -1;
 			if (fd >= 0)
 				return fd;
 		}
 	}
-	if (path && flags & O_CREAT && writes(flags) && tpck_files_may_take() && tpck_rules_renamed_past_us(path)) {
+	if (at->path && flags & O_CREAT && writes(flags) && tpck_files_may_take() && tpck_rules_renamed_past_us(at->path)) {
 		int saved = errno;
 
 		if (!tpck_files_idle())
-			settle_folder(folder, path);
+			settle_folder(at->folder, at->path);
 		errno = saved;
-		fd = real_open(folder, path, flags, mode);
+		fd = below->open(at, flags, mode);
 		tpck_files_past(fd);
 		return fd;
 	}
-	fd = open_there(folder, path, flags, mode);
+	fd = open_there(at, flags, mode);
 	if (writes(flags))
 		tpck_files_opened(fd, flags);
 	return fd;
 }
 
-/* `absent`: the kernel had nothing by that name a moment ago: it leads nowhere else. */
-static TPCK_FILES_SLOW int seen_open(int folder, const char *path, int flags, mode_t mode, bool absent)
+static TPCK_FILES_SLOW int seen_open(const struct tpck_at *at, int flags, mode_t mode)
 {
 	struct tpck_pending pending;
 	int fd;
 
 	for (int tries = 0; !tpck_files_idle() && tries < TRIES; tries++) {
-		enum tpck_seen seen = tpck_files_look(folder, path, !(flags & O_NOFOLLOW) && !absent, &pending);
+		/* A name that nothing has leads nowhere else. */
+		enum tpck_seen seen = tpck_files_look(at->folder, at->path, !(flags & O_NOFOLLOW) && !at->absent, &pending);
 
 		if (seen == TPCK_SEEN_REAL)
 			break;
@@ -603,70 +598,58 @@ static TPCK_FILES_SLOW int seen_open(int folder, const char *path, int flags, mo
 				errno = ENOENT;
 				return -1;
 			}
-			fd = tpck_files_may_take() && !passes(flags)
-				     ? try_take(folder, path, flags, mode, &pending, tpck_files_wanted(folder, path) == TPCK_WANTED_UNSURE, false)
-				     : -1;
+			fd = tpck_files_may_take() && !passes(flags) ? try_take(at, flags, mode, &pending, tpck_files_wanted(at) == TPCK_WANTED_UNSURE) : -1;
 			if (fd >= 0)
 				return fd;
-			(void)tpck_files_settle_at(folder, path);
+			(void)tpck_files_settle_at(at->folder, at->path);
 			continue;
 		}
 		if (!tries && flags & O_DSYNC && writes(flags) && !(flags & O_PATH)) {
-			ready_to_sync(folder, path, &pending);
+			ready_to_sync(at->folder, at->path, &pending);
 			continue;
 		}
-		fd = open_pending(folder, path, flags, mode, &pending);
+		fd = open_pending(at, flags, mode, &pending);
 		if (fd >= 0 || errno != ENOENT)
 			return fd;
 		/* The file is being published, or not there yet. */
 		if (tries)
 			tpck_files_breathe();
 	}
-	return fresh_open(folder, path, flags, mode, absent);
+	return fresh_open(at, flags, mode);
 }
 
-static int open_at(int folder, const char *path, int flags, mode_t mode, bool absent)
+int tpck_pending_open(const struct tpck_at *at, int flags, mode_t mode)
 {
-	int numbered = writes(flags) && !(flags & O_PATH) && tpck_files_some() ? tpck_files_numbered(path) : -1;
+	int numbered = writes(flags) && !(flags & O_PATH) && tpck_files_some() ? tpck_files_numbered(at->path) : -1;
 	int saved = errno, fd;
 
 	if (numbered >= 0)
-		return tpck_files_open_numbered(numbered, path, flags);
+		return tpck_files_open_numbered(numbered, at->path, flags);
 	if (tpck_files_idle() && !(writes(flags) && tpck_files_may_take()))
-		return open_there(folder, path, flags, mode);
-	fd = tpck_files_idle() ? fresh_open(folder, path, flags, mode, absent) : tpck_files_verdict(seen_open(folder, path, flags, mode, absent), folder, path);
+		return open_there(at, flags, mode);
+	fd = tpck_files_idle() ? fresh_open(at, flags, mode) : tpck_files_verdict(seen_open(at, flags, mode), at->folder, at->path);
 	if (fd >= 0)
 		errno = saved;
 	return fd;
 }
 
-int tpck_files_open(int folder, const char *path, int flags, mode_t mode)
-{
-	return open_at(folder, path, flags, mode, false);
-}
-
-int tpck_files_open_new(int folder, const char *path, int flags, mode_t mode)
-{
-	return open_at(folder, path, flags, mode, true);
-}
-
-static TPCK_FILES_SLOW bool is_pending(const char *path)
+static TPCK_FILES_SLOW bool is_pending(const struct tpck_at *at)
 {
 	struct tpck_pending pending;
 
-	return tpck_files_look(AT_FDCWD, path, true, &pending) != TPCK_SEEN_REAL;
+	return tpck_files_look(at->folder, at->path, true, &pending) != TPCK_SEEN_REAL;
 }
 
-static bool seen_concerns(const char *path, int flags)
+static bool seen_redirects(const struct tpck_at *at, int flags)
 {
-	if (!tpck_files_idle() && (is_pending(path) || (writes(flags) && tpck_files_numbered(path) >= 0)))
+	if (!tpck_files_idle() && (is_pending(at) || (writes(flags) && tpck_files_numbered(at->path) >= 0)))
 		return true;
-	return writes(flags) && tpck_files_may_take() && tpck_files_wanted(AT_FDCWD, path);
+	return writes(flags) && tpck_files_may_take() && tpck_files_wanted(at);
 }
 
-bool tpck_files_concerns(const char *path, int flags)
+bool tpck_pending_redirects(const struct tpck_at *at, int flags)
 {
-	if ((!tpck_files_idle() || (writes(flags) && tpck_files_may_take())) && seen_concerns(path, flags))
+	if ((!tpck_files_idle() || (writes(flags) && tpck_files_may_take())) && seen_redirects(at, flags))
 		return true;
-	return tpck_files_verifies(flags) && tpck_files_to_verify(path);
+	return tpck_files_verifies(flags) && tpck_files_to_verify(at->path);
 }

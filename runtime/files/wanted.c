@@ -9,10 +9,12 @@
 
 #include "runtime/base/kernel.h"
 #include "runtime/files/files_private.h"
+#include "runtime/files/layer.h"
 
 bool tpck_files_tool;
 
-bool tpck_files_absolute(int folder, const char *path, char *out, size_t size)
+/* The path made absolute without looking at links. */
+static bool make_absolute(int folder, const char *path, char *out, size_t size)
 {
 	char link[40];
 	ssize_t got = 0;
@@ -32,12 +34,13 @@ bool tpck_files_absolute(int folder, const char *path, char *out, size_t size)
 	return written >= 0 && (size_t)written < size - (size_t)got;
 }
 
-static TPCK_FILES_SLOW enum tpck_wanted wanted_by_path(int folder, const char *path)
+static TPCK_FILES_SLOW enum tpck_wanted wanted_by_path(const struct tpck_at *at)
 {
-	char absolute[TPCK_FILES_PATH], glob[TPCK_SETTING_TEXT_MAX];
+	char buffer[TPCK_FILES_PATH], glob[TPCK_SETTING_TEXT_MAX];
+	const char *absolute = at->absolute ? at->absolute : buffer;
 	enum tpck_rule rule;
 
-	if (!tpck_files_absolute(folder, path, absolute, sizeof absolute))
+	if (absolute == buffer && !make_absolute(at->folder, at->path, buffer, sizeof buffer))
 		return TPCK_WANTED_NOT;
 	rule = tpck_rules_name(tpck_files_settings, absolute, tpck_files_tool, glob, sizeof glob);
 	if (!tpck_rule_takes(rule))
@@ -45,8 +48,9 @@ static TPCK_FILES_SLOW enum tpck_wanted wanted_by_path(int folder, const char *p
 	return tpck_rules_unsure(rule, glob, absolute) ? TPCK_WANTED_UNSURE : TPCK_WANTED;
 }
 
-enum tpck_wanted tpck_files_wanted(int folder, const char *path)
+enum tpck_wanted tpck_files_wanted(const struct tpck_at *at)
 {
+	const char *path = at->path;
 	enum tpck_wanted wanted;
 
 	if (!tpck_rules_may_be(tpck_files_settings, path))
@@ -58,6 +62,6 @@ enum tpck_wanted tpck_files_wanted(int folder, const char *path)
 		if (!tpck_rules_points(slash ? slash + 1 : path))
 			return TPCK_WANTED_NOT;
 	}
-	wanted = tpck_rules_may_recognise(tpck_files_settings, path) ? wanted_by_path(folder, path) : TPCK_WANTED_NOT;
-	return wanted == TPCK_WANTED_NOT && !tpck_files_tool && tpck_files_learnt(folder, path) ? TPCK_WANTED : wanted;
+	wanted = tpck_rules_may_recognise(tpck_files_settings, path) ? wanted_by_path(at) : TPCK_WANTED_NOT;
+	return wanted == TPCK_WANTED_NOT && !tpck_files_tool && tpck_files_learnt(at->folder, path) ? TPCK_WANTED : wanted;
 }

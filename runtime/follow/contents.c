@@ -56,7 +56,7 @@ static int digest_of(const char *path, struct stat *found, uint64_t *digest)
 {
 	char buffer[16384];
 	uint64_t stride, bytes;
-	int fd = tpck_files_open(AT_FDCWD, path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0);
+	int fd = tpck_layer_pending.open(TPCK_AT(AT_FDCWD, path), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0);
 	int result = 0;
 
 	if (fd < 0)
@@ -109,7 +109,7 @@ void tpck_contents_note(const char *path, uint64_t digest, const struct stat *fo
 {
 	struct stat looked;
 
-	if (found || !tpck_files_stat(AT_FDCWD, path, &looked, 0))
+	if (found || !tpck_layer_pending.stat(TPCK_AT(AT_FDCWD, path), &looked, 0))
 		note(path, digest, found ? found : &looked, false);
 }
 

@@ -189,23 +189,20 @@ bool tpck_early_look(const char *path, bool follow, enum tpck_look kind, const s
 static void go_into(const struct look *look, const struct look *before)
 {
 	bool known = before && before->mode && !S_ISLNK(before->mode) && look->follow && strcmp(before->path, look->path) == 0;
-	bool absent;
 	const struct stat found = {
 		.st_mode = look->mode, .st_dev = look->device, .st_ino = look->inode, .st_size = (off_t)look->size,
 		.st_mtim = {look->mtime_s, look->mtime_ns},
 	};
-	char absolute[TPCK_FOLLOW_PATH];
-	uint64_t digest;
+	struct tpck_name name;
 
-	if (!tpck_follow_resolve_last(AT_FDCWD, look->path, look->follow, known ? TPCK_LAST_NO_LINK : TPCK_LAST_UNKNOWN, absolute, &digest,
-				      &absent))
+	if (!tpck_follow_resolve_last(TPCK_AT(AT_FDCWD, look->path), look->follow, known ? TPCK_LAST_NO_LINK : TPCK_LAST_UNKNOWN, &name))
 		return;
 	if (look->kind == TPCK_LOOK_LISTED)
-		tpck_follow_lists(absolute, digest);
+		tpck_follow_lists(name.path, name.digest);
 	else if (look->kind == TPCK_LOOK_READ)
-		tpck_follow_has_opened(absolute, digest, &found);
+		tpck_follow_has_opened(name.path, name.digest, &found);
 	else
-		tpck_follow_seen(absolute, digest, look->mode ? &found : NULL);
+		tpck_follow_seen(name.path, name.digest, look->mode ? &found : NULL);
 }
 
 /* Those that `wanted` says; NULL: all, which are then gone. Whoever comes meanwhile, and has to see them done, waits. */
@@ -265,15 +262,15 @@ static bool is_read(const struct look *look, const struct stat *of)
 	return look->kind == TPCK_LOOK_READ && look->inode == of->st_ino && look->device == of->st_dev;
 }
 
-void tpck_early_makes(int folder, const char *path)
+void tpck_early_makes(const struct tpck_at *at)
 {
-	const char *slash = path ? strrchr(path, '/') : NULL;
+	const char *path = at->path, *slash = strrchr(path, '/');
 	size_t length = slash ? (size_t)(slash - path) : 0;
 	char parent[PATH_MOST] = ".";
 	struct stat found;
 	int saved = errno;
 
-	if (!atomic_load(&on) || !listings || !path)
+	if (!atomic_load(&on) || !listings)
 		return;
 	if (slash && (!slash[1] || length >= sizeof parent)) {
 		tpck_early_settle();
@@ -281,7 +278,7 @@ void tpck_early_makes(int folder, const char *path)
 	}
 	if (slash)
 		*(char *)mempcpy(parent, length ? path : "/", length ? length : 1) = '\0';
-	if (!tpck_files_stat(folder, parent, &found, 0))
+	if (!tpck_layer_pending.stat(TPCK_AT(at->folder, parent), &found, 0))
 		go_through(is_listing, &found, false);
 	errno = saved;
 }
@@ -298,24 +295,24 @@ static bool changes_much(bool counts)
 	return true;
 }
 
-enum tpck_last tpck_early_changes(int folder, const char *path, bool follow)
+enum tpck_last tpck_early_changes(const struct tpck_at *at, bool follow)
 {
 	enum tpck_last last = TPCK_LAST_UNKNOWN;
 	struct stat found;
 	int saved = errno;
 	bool there, link;
 
-	if (!atomic_load(&on) || !used || !path)
+	if (!atomic_load(&on) || !used)
 		return last;
-	there = !tpck_files_stat(folder, path, &found, AT_SYMLINK_NOFOLLOW);
+	there = !tpck_layer_pending.stat(at, &found, AT_SYMLINK_NOFOLLOW);
 	link = there && S_ISLNK(found.st_mode);
 	if (!link && (there || errno == ENOENT))
 		last = there ? TPCK_LAST_NO_LINK : TPCK_LAST_ABSENT;
 	/* A name that nothing has is new to listings only. */
 	if (!changes_much(there || listings)) {
-		tpck_early_makes(folder, path);
+		tpck_early_makes(at);
 		if (link && follow)
-			there = !tpck_files_stat(folder, path, &found, 0);
+			there = !tpck_layer_pending.stat(at, &found, 0);
 		if (there && (S_ISLNK(found.st_mode) || (S_ISDIR(found.st_mode) && !follow)))
 			tpck_early_settle();
 		else if (there && reads)

@@ -6,8 +6,7 @@
  * and removes lives in an overlay of scratch files, which begins from what the log says was there.
  * At inject the overlay is the truth as of the boundary, and the real files are made to agree.
  *
- * All functions return what the call they stand for returns, with errno set; they make the real
- * call themselves where one is due.
+ * Calls on paths come by tpck_layer_follow (files/layer.h); here is what else it is told, and asked.
  */
 #ifndef TPCK_RUNTIME_FOLLOW_FOLLOW_H
 #define TPCK_RUNTIME_FOLLOW_FOLLOW_H
@@ -73,29 +72,6 @@ void tpck_follow_say_error(void);
 /* Standard output and error back in their place, nothing else (before starting over). */
 void tpck_follow_abandon(void);
 
-int tpck_follow_open(int folder, const char *path, int flags, mode_t mode);
-/* Whether fopen(path, mode) must be made of tpck_follow_open() and fdopen(). */
-bool tpck_follow_redirects(const char *path);
-/* Called before a real fopen/freopen: notes the first touch. */
-void tpck_follow_touch(int folder, const char *path, int flags);
-int tpck_follow_rename(int from_folder, const char *from, int to_folder, const char *to);
-int tpck_follow_unlink(int folder, const char *path, int flags);
-int tpck_follow_mkdir(int folder, const char *path, mode_t mode);
-int tpck_follow_access(int folder, const char *path, int mode, int flags);
-int tpck_follow_stat(int folder, const char *path, struct stat *found, int flags);
-int tpck_follow_truncate(const char *path, off_t bytes);
-int tpck_follow_symlink(const char *target, int folder, const char *path);
-int tpck_follow_link(int from_folder, const char *from, int to_folder, const char *to, int flags);
-ssize_t tpck_follow_readlink(int folder, const char *path, char *target, size_t size);
-int tpck_follow_chmod(int folder, const char *path, mode_t mode);
-int tpck_follow_times(int folder, const char *path, const struct timespec times[2], int flags);
-/* Where a call on the attributes of a file is to be made: the path itself, or while running forward what stands for it, in
- * `buffer`, with links followed. NULL: errno says what it fails with. */
-enum { TPCK_FOLLOW_PLACE = 4096 };
-const char *tpck_follow_place(int folder, const char *path, bool follow, bool changes, char *buffer);
-/* Where a question about the file system of a path is to be asked: while running forward, for what is in the overlay only, the
- * nearest folder above it that is there, in `buffer` of TPCK_FOLLOW_PLACE bytes. NULL: errno says what it fails with. */
-const char *tpck_follow_around(const char *path, char *buffer);
 /* A folder to list in place of path (the caller opens and then forgets it), or NULL: list the real one. */
 const char *tpck_follow_listing(const char *path);
 /* The same for the folder of a descriptor that is about to be listed: it becomes that folder. */
@@ -125,7 +101,7 @@ const char *tpck_follow_difference(void);
 
 /* In the child of a fork that is to go on with what the program has of files: the threads that held locks are not there. */
 void tpck_follow_forked(void);
-/* While running forward: what is at this path, given as tpck_follow_open() would name it, is not there until the process makes it. */
+/* While running forward: what is at this path, by the one name of it (follow/names.c), is not there until the process makes it. */
 void tpck_follow_hide(const char *path);
 /* ---- the program's output while it runs forward, which goes into memory ---- */
 extern _Atomic bool tpck_follow_diverted __attribute__((visibility("hidden")));
@@ -160,10 +136,6 @@ static inline bool tpck_follow_sees(void)
 {
 	return __builtin_expect(atomic_load_explicit(&tpck_follow_sees_now, memory_order_relaxed), 0);
 }
-/* True: the call is answered, with errno; false: it is the kernel's. The path can be read. */
-bool tpck_follow_seen_open(int folder, const char *path, int flags, int *fd);
-bool tpck_follow_seen_stat(int folder, const char *path, struct stat *found, int *result);
-bool tpck_follow_seen_access(int folder, const char *path, int *result);
 
 /* Before running forward: another process, which the program makes again, writes to the path, too. Where the program itself writes to it, by a descriptor that the other
  * one may have been given, the file is the real one. */

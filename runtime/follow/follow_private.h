@@ -14,6 +14,7 @@
 #include <stdint.h>
 #include <sys/stat.h>
 
+#include "runtime/files/layer.h"
 #include "runtime/follow/follow.h"
 
 /* Names below STORE/JOB, for tpck_door_folder() and tpck_door_file(): the folder of versions and lists, one of these, and a list beside the folder. */
@@ -24,11 +25,16 @@ enum { TPCK_FOLLOW_FOLDER = 1200, TPCK_FOLLOW_PATH = 4096, TPCK_OVERLAY_REAL = -
 /* ---- paths.c ---- */
 bool tpck_follow_absolute(int folder, const char *path, char *out, size_t size);
 uint64_t tpck_follow_digest(const char *absolute);
-/* Whether the path's file is followed: its canonical name in a buffer of TPCK_FOLLOW_PATH bytes, and that name's digest.
+/* A path's file, by the one name that it has. */
+struct tpck_name {
+	uint64_t digest;
+	bool absent;  /* as tpck_names_canonical() says */
+	bool literal; /* it is the path itself, made absolute */
+	char path[TPCK_FOLLOW_PATH];
+};
+/* Whether the path's file is followed, and by which name. Where it is not there is a name, or "", but no digest.
  * `follow`: the call goes where the path's last part leads, if that is a symbolic link. */
-bool tpck_follow_resolve(int folder, const char *path, bool follow, char *absolute, uint64_t *digest);
-/* The same. *absent: as tpck_names_canonical() says. */
-bool tpck_follow_resolve_new(int folder, const char *path, bool follow, char *absolute, uint64_t *digest, bool *absent);
+bool tpck_follow_resolve(const struct tpck_at *at, bool follow, struct tpck_name *name);
 /* What a look at a path itself has said just now, which need not be asked again. */
 enum tpck_last {
 	TPCK_LAST_UNKNOWN,
@@ -36,7 +42,7 @@ enum tpck_last {
 	TPCK_LAST_NO_LINK, /* something is there, and it is no symbolic link */
 };
 /* The same where that is known. */
-bool tpck_follow_resolve_last(int folder, const char *path, bool follow, enum tpck_last last, char *absolute, uint64_t *digest, bool *absent);
+bool tpck_follow_resolve_last(const struct tpck_at *at, bool follow, enum tpck_last last, struct tpck_name *name);
 static inline bool tpck_follow_writes(int flags)
 {
 	return (flags & O_ACCMODE) != O_RDONLY || flags & O_TRUNC;
@@ -63,9 +69,9 @@ bool tpck_early_knows(const char *path, bool follow, enum tpck_look kind);
 /* Before the program changes where paths lead: all are gone into. */
 void tpck_early_settle(void);
 /* Before it makes something at this path: listings of its folder are. */
-void tpck_early_makes(int folder, const char *path);
+void tpck_early_makes(const struct tpck_at *at);
 /* Before it changes, renames or removes what is at this path: those are that this makes a difference to. What is there by then. */
-enum tpck_last tpck_early_changes(int folder, const char *path, bool follow);
+enum tpck_last tpck_early_changes(const struct tpck_at *at, bool follow);
 /* The program's folder, without a NUL behind it, as it was 50 ms ago at most. False: it is to be asked for. */
 bool tpck_early_base(char *out, size_t size, size_t *length);
 
@@ -251,6 +257,15 @@ bool tpck_seen_keeps(uint64_t digest, int fd, ino_t inode);
 void tpck_seen_give(struct tpck_overlay_entry *entry);
 /* The real files are as the overlay says. */
 void tpck_seen_end(void);
+/* In a process that sees it. True: the call is answered, with errno; false: it is the kernel's. */
+bool tpck_seen_open(const struct tpck_at *at, int flags, int *fd);
+bool tpck_seen_stat(const struct tpck_at *at, struct stat *found, int *result);
+/* Whether opening it may be. */
+bool tpck_seen_redirects(const struct tpck_at *at, int flags);
+
+/* ---- calls.c ---- */
+/* 0, or -1 with EFAULT. */
+int tpck_follow_to_statx(const struct stat *from, struct statx *to);
 
 /* ---- reconcile.c ---- */
 /* The real file is as the scratch file, from here on. 0, or -errno. */

@@ -15,8 +15,6 @@
 #include "runtime/follow/caches.h"
 #include "runtime/follow/follow_private.h"
 
-enum { PATH_SIZE = TPCK_FOLLOW_PATH };
-
 uint64_t tpck_follow_digest(const char *absolute)
 {
 	return tpck_digest64(absolute, strlen(absolute), 0);
@@ -107,42 +105,36 @@ static bool followed(const char *absolute)
 	return !tpck_caches_hold(absolute);
 }
 
-bool tpck_follow_resolve_last(int folder, const char *path, bool follow, enum tpck_last last, char *absolute, uint64_t *digest, bool *absent)
+bool tpck_follow_resolve_last(const struct tpck_at *at, bool follow, enum tpck_last last, struct tpck_name *name)
 {
 	int saved = errno;
 	uint64_t asked;
 	bool found;
 
 	/* A slash at the end is followed whatever is there. */
-	if (last != TPCK_LAST_UNKNOWN && (!*path || path[strlen(path) - 1] == '/'))
+	if (last != TPCK_LAST_UNKNOWN && (!*at->path || at->path[strlen(at->path) - 1] == '/'))
 		last = TPCK_LAST_UNKNOWN;
-	*absent = false;
-	*absolute = '\0'; /* and no more: filling callers' buffers cost half of an open */
-	found = tpck_follow_absolute(folder, path, absolute, PATH_SIZE) && followed(absolute);
-	asked = found ? tpck_follow_digest(absolute) : 0;
-	if (found && !tpck_names_canonical(absolute, follow && last == TPCK_LAST_UNKNOWN, absent))
-		absolute[0] = '\0';
+	name->absent = name->literal = false;
+	name->path[0] = '\0'; /* and no more: filling callers' buffers cost half of an open */
+	found = tpck_follow_absolute(at->folder, at->path, name->path, sizeof name->path) && followed(name->path);
+	asked = found ? tpck_follow_digest(name->path) : 0;
+	if (found && !tpck_names_canonical(name->path, follow && last == TPCK_LAST_UNKNOWN, &name->absent))
+		name->path[0] = '\0';
 	if (follow && last == TPCK_LAST_ABSENT)
-		*absent = !tpck_overlay_active();
-	found = found && absolute[0] && !tpck_temporary(absolute);
+		name->absent = !tpck_overlay_active();
+	found = found && name->path[0] && !tpck_temporary(name->path);
 	if (found) {
-		*digest = tpck_follow_digest(absolute);
-		found = *digest == asked || followed(absolute);
+		name->digest = tpck_follow_digest(name->path);
+		name->literal = name->digest == asked;
+		found = name->literal || followed(name->path);
 		if (found && tpck_overlay_active())
-			tpck_learnt_numbered(absolute, *digest);
+			tpck_learnt_numbered(name->path, name->digest);
 	}
 	errno = saved;
 	return found;
 }
 
-bool tpck_follow_resolve_new(int folder, const char *path, bool follow, char *absolute, uint64_t *digest, bool *absent)
+bool tpck_follow_resolve(const struct tpck_at *at, bool follow, struct tpck_name *name)
 {
-	return tpck_follow_resolve_last(folder, path, follow, TPCK_LAST_UNKNOWN, absolute, digest, absent);
-}
-
-bool tpck_follow_resolve(int folder, const char *path, bool follow, char *absolute, uint64_t *digest)
-{
-	bool absent;
-
-	return tpck_follow_resolve_new(folder, path, follow, absolute, digest, &absent);
+	return tpck_follow_resolve_last(at, follow, TPCK_LAST_UNKNOWN, name);
 }

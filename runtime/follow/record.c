@@ -541,7 +541,7 @@ static void about(_Atomic uint64_t *slot, const char *absolute, uint64_t digest,
 	if (!atomic_load(slot) || is_stale(digest, slot)) {
 		bool first = !atomic_load(slot);
 
-		absent = (absent && !tpck_files_may_be_pending(absolute)) || tpck_files_stat(AT_FDCWD, absolute, &found, AT_SYMLINK_NOFOLLOW);
+		absent = (absent && !tpck_files_may_be_pending(absolute)) || tpck_layer_pending.stat(TPCK_AT(AT_FDCWD, absolute), &found, AT_SYMLINK_NOFOLLOW);
 		if (first)
 			note_first(absolute, digest, slot, absent ? NULL : &found);
 		if (is_stale(digest, slot))

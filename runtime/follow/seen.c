@@ -270,7 +270,20 @@ static bool is_it(const char *name, uint64_t inode, struct stat *found)
 	return !tpck_sys_fstatat(AT_FDCWD, name, found, 0) && found->st_ino == inode;
 }
 
-bool tpck_follow_seen_open(int folder, const char *path, int flags, int *fd)
+static bool reads(int flags)
+{
+	return !tpck_follow_writes(flags) && !(flags & (O_CREAT | O_PATH | O_DIRECTORY));
+}
+
+bool tpck_seen_redirects(const struct tpck_at *at, int flags)
+{
+	uint64_t inode;
+	char name[40];
+
+	return reads(flags) && look(at->folder, at->path, name, &inode) != TPCK_SEEN_REAL;
+}
+
+bool tpck_seen_open(const struct tpck_at *at, int flags, int *fd)
 {
 	int saved = errno;
 	enum tpck_seen_kind kind;
@@ -278,9 +291,9 @@ bool tpck_follow_seen_open(int folder, const char *path, int flags, int *fd)
 	uint64_t inode;
 	char name[40];
 
-	if (tpck_follow_writes(flags) || flags & O_CREAT || flags & (O_PATH | O_DIRECTORY))
+	if (!reads(flags))
 		return false;
-	kind = look(folder, path, name, &inode);
+	kind = look(at->folder, at->path, name, &inode);
 	if (kind == TPCK_SEEN_ABSENT) {
 		errno = ENOENT;
 		*fd = -1;
@@ -295,14 +308,14 @@ bool tpck_follow_seen_open(int folder, const char *path, int flags, int *fd)
 	return *fd >= 0;
 }
 
-bool tpck_follow_seen_stat(int folder, const char *path, struct stat *found, int *result)
+bool tpck_seen_stat(const struct tpck_at *at, struct stat *found, int *result)
 {
 	int saved = errno;
 	struct stat its;
 	uint64_t inode;
 	char name[40];
 
-	switch (look(folder, path, name, &inode)) {
+	switch (look(at->folder, at->path, name, &inode)) {
 	case TPCK_SEEN_FILE:
 		if (!is_it(name, inode, &its))
 			break;
@@ -321,11 +334,4 @@ bool tpck_follow_seen_stat(int folder, const char *path, struct stat *found, int
 	}
 	errno = saved;
 	return false;
-}
-
-bool tpck_follow_seen_access(int folder, const char *path, int *result)
-{
-	struct stat found;
-
-	return tpck_follow_seen_stat(folder, path, &found, result);
 }

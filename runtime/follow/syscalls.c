@@ -19,7 +19,7 @@
 #include <unistd.h>
 
 #include "runtime/base/readable.h"
-#include "runtime/follow/follow.h"
+#include "runtime/files/layer.h"
 
 #ifndef PR_SET_SYSCALL_USER_DISPATCH
 #define PR_SET_SYSCALL_USER_DISPATCH 59
@@ -54,21 +54,6 @@ static int find_text(struct dl_phdr_info *info, size_t size, void *data)
 	return 0;
 }
 
-static int renamed(int from_folder, const char *from, int to_folder, const char *to, unsigned flags)
-{
-	struct stat found;
-
-	if (flags & ~1u /* RENAME_NOREPLACE */) {
-		errno = EINVAL;
-		return -1;
-	}
-	if (flags && !tpck_follow_stat(to_folder, to, &found, AT_SYMLINK_NOFOLLOW)) {
-		errno = EEXIST;
-		return -1;
-	}
-	return tpck_follow_rename(from_folder, from, to_folder, to);
-}
-
 /* Whether the paths of those below can be read; of any other call nothing is looked at afterwards. */
 static bool paths_readable(long number, long a, long b, long d)
 {
@@ -98,48 +83,48 @@ static bool about_path(long number, const greg_t *regs, long *result)
 		return false;
 	switch (number) {
 	case SYS_rename:
-		*result = renamed(AT_FDCWD, (const char *)a, AT_FDCWD, (const char *)b, 0);
+		*result = tpck_layer_follow.rename(TPCK_AT(AT_FDCWD, (const char *)a), TPCK_AT(AT_FDCWD, (const char *)b), 0);
 		return true;
 	case SYS_renameat:
-		*result = renamed((int)a, (const char *)b, (int)c, (const char *)d, 0);
+		*result = tpck_layer_follow.rename(TPCK_AT((int)a, (const char *)b), TPCK_AT((int)c, (const char *)d), 0);
 		return true;
 	case SYS_renameat2:
-		*result = renamed((int)a, (const char *)b, (int)c, (const char *)d, (unsigned)e);
+		*result = tpck_layer_follow.rename(TPCK_AT((int)a, (const char *)b), TPCK_AT((int)c, (const char *)d), (unsigned)e);
 		return true;
 	case SYS_unlink:
-		*result = tpck_follow_unlink(AT_FDCWD, (const char *)a, 0);
+		*result = tpck_layer_follow.unlink(TPCK_AT(AT_FDCWD, (const char *)a), 0);
 		return true;
 	case SYS_unlinkat:
-		*result = tpck_follow_unlink((int)a, (const char *)b, (int)c);
+		*result = tpck_layer_follow.unlink(TPCK_AT((int)a, (const char *)b), (int)c);
 		return true;
 	case SYS_open:
-		*result = tpck_follow_open(AT_FDCWD, (const char *)a, (int)b, (mode_t)c);
+		*result = tpck_layer_follow.open(TPCK_AT(AT_FDCWD, (const char *)a), (int)b, (mode_t)c);
 		return true;
 	case SYS_openat:
-		*result = tpck_follow_open((int)a, (const char *)b, (int)c, (mode_t)d);
+		*result = tpck_layer_follow.open(TPCK_AT((int)a, (const char *)b), (int)c, (mode_t)d);
 		return true;
 	case SYS_stat:
-		*result = tpck_follow_stat(AT_FDCWD, (const char *)a, (struct stat *)b, 0);
+		*result = tpck_layer_follow.stat(TPCK_AT(AT_FDCWD, (const char *)a), (struct stat *)b, 0);
 		return true;
 	case SYS_lstat:
-		*result = tpck_follow_stat(AT_FDCWD, (const char *)a, (struct stat *)b, AT_SYMLINK_NOFOLLOW);
+		*result = tpck_layer_follow.stat(TPCK_AT(AT_FDCWD, (const char *)a), (struct stat *)b, AT_SYMLINK_NOFOLLOW);
 		return true;
 	case SYS_newfstatat:
 		if (d & AT_EMPTY_PATH)
 			return false;
-		*result = tpck_follow_stat((int)a, (const char *)b, (struct stat *)c, (int)d);
+		*result = tpck_layer_follow.stat(TPCK_AT((int)a, (const char *)b), (struct stat *)c, (int)d);
 		return true;
 	case SYS_mkdir:
-		*result = tpck_follow_mkdir(AT_FDCWD, (const char *)a, (mode_t)b);
+		*result = tpck_layer_follow.mkdir(TPCK_AT(AT_FDCWD, (const char *)a), (mode_t)b);
 		return true;
 	case SYS_mkdirat:
-		*result = tpck_follow_mkdir((int)a, (const char *)b, (mode_t)c);
+		*result = tpck_layer_follow.mkdir(TPCK_AT((int)a, (const char *)b), (mode_t)c);
 		return true;
 	case SYS_chmod:
-		*result = tpck_follow_chmod(AT_FDCWD, (const char *)a, (mode_t)b);
+		*result = tpck_layer_follow.chmod(TPCK_AT(AT_FDCWD, (const char *)a), (mode_t)b);
 		return true;
 	case SYS_fchmodat:
-		*result = tpck_follow_chmod((int)a, (const char *)b, (mode_t)c);
+		*result = tpck_layer_follow.chmod(TPCK_AT((int)a, (const char *)b), (mode_t)c);
 		return true;
 	default:
 		return false;

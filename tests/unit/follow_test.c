@@ -56,7 +56,7 @@ static int result_of(const char *what, const char *name, long result)
 
 static void put(const char *name, int flags, mode_t mode, const char *text)
 {
-	int fd = tpck_follow_open(AT_FDCWD, in(name), O_WRONLY | flags, mode);
+	int fd = tpck_layer_follow.open(TPCK_AT(AT_FDCWD, in(name)), O_WRONLY | flags, mode);
 
 	result_of("open", name, fd < 0 ? -1 : 0);
 	if (fd >= 0) {
@@ -69,7 +69,7 @@ static void put(const char *name, int flags, mode_t mode, const char *text)
 static void nameless(const char *name)
 {
 	char text[20] = "";
-	int fd = tpck_follow_open(AT_FDCWD, in(name), O_TMPFILE | O_RDWR, 0600);
+	int fd = tpck_layer_follow.open(TPCK_AT(AT_FDCWD, in(name)), O_TMPFILE | O_RDWR, 0600);
 
 	result_of("open without a name", name, fd < 0 ? -1 : 0);
 	if (fd >= 0) {
@@ -83,7 +83,7 @@ static void nameless(const char *name)
 static void get(const char *name)
 {
 	char text[200] = "";
-	int fd = tpck_follow_open(AT_FDCWD, in(name), O_RDONLY, 0);
+	int fd = tpck_layer_follow.open(TPCK_AT(AT_FDCWD, in(name)), O_RDONLY, 0);
 
 	result_of("read", name, fd < 0 ? -1 : 0);
 	if (fd >= 0) {
@@ -100,7 +100,7 @@ static int real_name(const char *name)
 	int fd;
 
 	snprintf(path, sizeof path, "%s/%s", real_root, name);
-	fd = tpck_follow_open(AT_FDCWD, path, O_RDONLY, 0);
+	fd = tpck_layer_follow.open(TPCK_AT(AT_FDCWD, path), O_RDONLY, 0);
 	if (fd < 0)
 		return -1;
 	(void)!read(fd, text, sizeof text - 1);
@@ -113,7 +113,7 @@ static void look(const char *name, int flags)
 {
 	struct stat found = {0};
 
-	if (result_of("stat", name, tpck_follow_stat(AT_FDCWD, in(name), &found, flags)) == 0)
+	if (result_of("stat", name, tpck_layer_follow.stat(TPCK_AT(AT_FDCWD, in(name)), &found, flags)) == 0)
 		/* The mode of then is not kept of what was there before. */
 		say("  %o %ld\n", (unsigned)found.st_mode & (strcmp(name, "data") == 0 ? S_IFMT : ~0u),
 		    S_ISREG(found.st_mode) ? (long)found.st_size : 0);
@@ -121,22 +121,22 @@ static void look(const char *name, int flags)
 
 static void folder(const char *name)
 {
-	result_of("mkdir", name, tpck_follow_mkdir(AT_FDCWD, in(name), 0755));
+	result_of("mkdir", name, tpck_layer_follow.mkdir(TPCK_AT(AT_FDCWD, in(name)), 0755));
 }
 
 static void away(const char *name, int flags)
 {
-	result_of("unlink", name, tpck_follow_unlink(AT_FDCWD, in(name), flags));
+	result_of("unlink", name, tpck_layer_follow.unlink(TPCK_AT(AT_FDCWD, in(name)), flags));
 }
 
 static void move(const char *from, const char *to)
 {
-	result_of("rename", from, tpck_follow_rename(AT_FDCWD, in(from), AT_FDCWD, in(to)));
+	result_of("rename", from, tpck_layer_follow.rename(TPCK_AT(AT_FDCWD, in(from)), TPCK_AT(AT_FDCWD, in(to)), 0));
 }
 
 static void point(const char *target, const char *name)
 {
-	result_of("symlink", name, tpck_follow_symlink(target, AT_FDCWD, in(name)));
+	result_of("symlink", name, tpck_layer_follow.symlink(target, TPCK_AT(AT_FDCWD, in(name))));
 }
 
 /* As Python's shutil.rmtree() goes about it. */
@@ -148,8 +148,8 @@ static void tree_away(int parent, const char *name)
 	struct stat before = {0}, now = {0};
 	DIR *listed;
 
-	result_of("lstat", name, tpck_follow_stat(parent, name, &before, AT_SYMLINK_NOFOLLOW));
-	fd = tpck_follow_open(parent, name, O_RDONLY | O_CLOEXEC, 0);
+	result_of("lstat", name, tpck_layer_follow.stat(TPCK_AT(parent, name), &before, AT_SYMLINK_NOFOLLOW));
+	fd = tpck_layer_follow.open(TPCK_AT(parent, name), O_RDONLY | O_CLOEXEC, 0);
 	if (result_of("open folder", name, fd < 0 ? -1 : 0))
 		return;
 	say("  %s\n", !fstat(fd, &now) && now.st_ino == before.st_ino && now.st_dev == before.st_dev ? "the same" : "another");
@@ -165,26 +165,26 @@ static void tree_away(int parent, const char *name)
 		if (names[i][0] == 'd')
 			tree_away(fd, names[i] + 1);
 		else
-			result_of("unlink in", names[i] + 1, tpck_follow_unlink(fd, names[i] + 1, 0));
+			result_of("unlink in", names[i] + 1, tpck_layer_follow.unlink(TPCK_AT(fd, names[i] + 1), 0));
 	close(fd);
-	result_of("rmdir", name, tpck_follow_unlink(parent, name, AT_REMOVEDIR));
+	result_of("rmdir", name, tpck_layer_follow.unlink(TPCK_AT(parent, name), AT_REMOVEDIR));
 }
 
 static void times(const char *name)
 {
 	const struct timespec when[2] = {{1000000, 0}, {2000000, 500}};
 
-	result_of("times", name, tpck_follow_times(AT_FDCWD, in(name), when, 0));
+	result_of("times", name, tpck_layer_follow.times(TPCK_AT(AT_FDCWD, in(name)), when, 0));
 }
 
 /* An extended attribute, where the file system has them. */
 static void note(const char *name, const char *value)
 {
-	char buffer[TPCK_FOLLOW_PLACE], got[40] = "";
-	const char *at = tpck_follow_place(AT_FDCWD, in(name), true, true, buffer);
+	char buffer[TPCK_LAYER_PATH], got[40] = "";
+	const char *at = tpck_layer_follow.place(TPCK_AT(AT_FDCWD, in(name)), true, true, buffer);
 
 	result_of("setxattr", name, at ? setxattr(at, "user.note", value, strlen(value), 0) : -1);
-	at = tpck_follow_place(AT_FDCWD, in(name), true, false, buffer);
+	at = tpck_layer_follow.place(TPCK_AT(AT_FDCWD, in(name)), true, false, buffer);
 	result_of("getxattr", name, at ? getxattr(at, "user.note", got, sizeof got - 1) : -1);
 	say("  %s\n", got);
 }
@@ -204,7 +204,7 @@ static void compile(const char *temporary, bool leaves)
 	char name[100];
 
 	snprintf(name, sizeof name, "tmp/%s", temporary);
-	result_of("mkdtemp", name, tpck_follow_mkdir(AT_FDCWD, in(name), 0700));
+	result_of("mkdtemp", name, tpck_layer_follow.mkdir(TPCK_AT(AT_FDCWD, in(name)), 0700));
 	snprintf(name, sizeof name, "tmp/%s/source", temporary);
 	put(name, O_CREAT, 0644, "source");
 	snprintf(name, sizeof name, "tr a-z A-Z <%s/source >%s/object", temporary, temporary);
@@ -227,17 +227,17 @@ static void compile_named(void)
 
 	clock_gettime(CLOCK_MONOTONIC, &now);
 	snprintf(name, sizeof name, "tmp/source-%lld.%09ld", (long long)now.tv_sec, now.tv_nsec);
-	fd = tpck_follow_open(AT_FDCWD, in(name), O_WRONLY | O_CREAT | O_TRUNC, 0666);
+	fd = tpck_layer_follow.open(TPCK_AT(AT_FDCWD, in(name)), O_WRONLY | O_CREAT | O_TRUNC, 0666);
 	say("a source: %s\n", fd >= 0 && write(fd, "named", 5) == 5 ? "written" : "not there");
 	close(fd);
 	snprintf(text, sizeof text, "cd '%s' && tr a-z A-Z <%s >%s.object", real_root, name, name);
 	say("a compiler: %d\n", system(text)); /* NOLINT: a test's own words */
-	say("its source: %d\n", tpck_follow_unlink(AT_FDCWD, in(name), 0));
+	say("its source: %d\n", tpck_layer_follow.unlink(TPCK_AT(AT_FDCWD, in(name)), 0));
 	strcat(name, ".object");
-	fd = tpck_follow_open(AT_FDCWD, in(name), O_RDONLY, 0);
+	fd = tpck_layer_follow.open(TPCK_AT(AT_FDCWD, in(name)), O_RDONLY, 0);
 	say("what it made: %s\n", fd >= 0 && read(fd, got, sizeof got - 1) == 5 ? got : "not there");
 	close(fd);
-	say("removed: %d\n", tpck_follow_unlink(AT_FDCWD, in(name), 0));
+	say("removed: %d\n", tpck_layer_follow.unlink(TPCK_AT(AT_FDCWD, in(name)), 0));
 }
 
 /* As Rust's tempfile does: by a system call that is not libc's, so that nobody sees what name the file gets. */
@@ -263,8 +263,8 @@ static void from(const char *folder, const char *name)
 	tpck_follow_leaves();
 	result_of("chdir", folder, chdir(in(folder)));
 	tpck_follow_left();
-	result_of("stat from there", name, tpck_follow_stat(AT_FDCWD, name, &found, 0));
-	fd = tpck_follow_open(AT_FDCWD, name, O_RDONLY, 0);
+	result_of("stat from there", name, tpck_layer_follow.stat(TPCK_AT(AT_FDCWD, name), &found, 0));
+	fd = tpck_layer_follow.open(TPCK_AT(AT_FDCWD, name), O_RDONLY, 0);
 	if (result_of("open from there", name, fd < 0 ? -1 : 0) == 0) {
 		(void)!read(fd, text, sizeof text - 1);
 		say("  %s\n", text);
@@ -280,7 +280,7 @@ static void put_from(const char *folder, const char *name, const char *text)
 	tpck_follow_leaves();
 	result_of("chdir", folder, chdir(in(folder)));
 	tpck_follow_left();
-	fd = tpck_follow_open(AT_FDCWD, name, O_WRONLY | O_CREAT | O_TRUNC, 0644);
+	fd = tpck_layer_follow.open(TPCK_AT(AT_FDCWD, name), O_WRONLY | O_CREAT | O_TRUNC, 0644);
 	if (result_of("make from there", name, fd < 0 ? -1 : 0) == 0) {
 		(void)!write(fd, text, strlen(text));
 		close(fd);
@@ -368,8 +368,8 @@ static void program(int g)
 		break;
 	case 3: /* modes and times */
 		put("secret", O_CREAT, 0600, "s");
-		result_of("chmod", "secret", tpck_follow_chmod(AT_FDCWD, in("secret"), 0440));
-		result_of("chmod", "data", tpck_follow_chmod(AT_FDCWD, in("data"), 0444));
+		result_of("chmod", "secret", tpck_layer_follow.chmod(TPCK_AT(AT_FDCWD, in("secret")), 0440));
+		result_of("chmod", "data", tpck_layer_follow.chmod(TPCK_AT(AT_FDCWD, in("data")), 0444));
 		look("secret", 0);
 		put("stamped", O_CREAT, 0644, "t");
 		note("stamped", "an attribute");
@@ -379,21 +379,21 @@ static void program(int g)
 		compile_named();
 		break;
 	case 4: /* names of one file, and a file by a link */
-		result_of("link", "hard", tpck_follow_link(AT_FDCWD, in("run/step-2/weights"), AT_FDCWD, in("hard"), 0));
+		result_of("link", "hard", tpck_layer_follow.link(TPCK_AT(AT_FDCWD, in("run/step-2/weights")), TPCK_AT(AT_FDCWD, in("hard")), 0));
 		get("hard");
 		point("run/step-2/weights", "soft");
 		get("soft");
 		put("soft", O_APPEND, 0, " and more");
 		get("run/step-2/weights");
-		result_of("link", "again", tpck_follow_link(AT_FDCWD, in("secret"), AT_FDCWD, in("hard"), 0));
+		result_of("link", "again", tpck_layer_follow.link(TPCK_AT(AT_FDCWD, in("secret")), TPCK_AT(AT_FDCWD, in("hard")), 0));
 		break;
 	case 5: { /* where a link leads */
 		char target[100] = "";
 
-		result_of("readlink", "soft", tpck_follow_readlink(AT_FDCWD, in("soft"), target, sizeof target - 1));
+		result_of("readlink", "soft", tpck_layer_follow.readlink(TPCK_AT(AT_FDCWD, in("soft")), target, sizeof target - 1));
 		say("  %s\n", target);
-		result_of("readlink", "data", tpck_follow_readlink(AT_FDCWD, in("data"), target, sizeof target));
-		result_of("readlink", "none", tpck_follow_readlink(AT_FDCWD, in("none"), target, sizeof target));
+		result_of("readlink", "data", tpck_layer_follow.readlink(TPCK_AT(AT_FDCWD, in("data")), target, sizeof target));
+		result_of("readlink", "none", tpck_layer_follow.readlink(TPCK_AT(AT_FDCWD, in("none")), target, sizeof target));
 		point("elsewhere", "soft");
 		/* One that was there before goes to another place, and comes back behind the boundary. */
 		get("pointer/deep");
@@ -470,7 +470,7 @@ static void program(int g)
 		point("old", "pointer");
 		away("fixed", 0);
 		point("base", "fixed");
-		result_of("chmod", "secret", tpck_follow_chmod(AT_FDCWD, in("secret"), 0644));
+		result_of("chmod", "secret", tpck_layer_follow.chmod(TPCK_AT(AT_FDCWD, in("secret")), 0644));
 		put("secret", O_TRUNC, 0, "other");
 		put("old/more", O_CREAT, 0644, "more");
 		away("old/fresh", 0);
@@ -620,7 +620,7 @@ static struct {
 static void hold(const char *name)
 {
 	kept.name = name;
-	kept.fd = tpck_follow_open(AT_FDCWD, in(name), O_RDWR, 0);
+	kept.fd = tpck_layer_follow.open(TPCK_AT(AT_FDCWD, in(name)), O_RDWR, 0);
 	fstat(kept.fd, &kept.found);
 	kept.mapped = mmap(NULL, 8, PROT_READ | PROT_WRITE, MAP_SHARED, kept.fd, 0);
 }
@@ -637,7 +637,7 @@ static bool holds(void)
 	if (text[0] != '#' || strncmp(text + 1, kept.mapped + 1, 7) != 0)
 		return false;
 	kept.mapped[0] = first;
-	tpck_follow_stat(AT_FDCWD, in(kept.name), &by_name, 0);
+	tpck_layer_follow.stat(TPCK_AT(AT_FDCWD, in(kept.name)), &by_name, 0);
 	fstat(kept.fd, &by_descriptor);
 	tpck_follow_shown(&by_descriptor);
 	return tpck_follow_shows() && by_name.st_ino == kept.found.st_ino && by_name.st_dev == kept.found.st_dev &&
@@ -684,7 +684,7 @@ static void run_forward(int boundary)
 		_exit(98);
 	for (int g = 0; g < boundary; g++)
 		program(g);
-	held = boundary > 2 ? tpck_follow_open(AT_FDCWD, in("run/step-2"), O_RDONLY | O_DIRECTORY, 0) : -1;
+	held = boundary > 2 ? tpck_layer_follow.open(TPCK_AT(AT_FDCWD, in("run/step-2")), O_RDONLY | O_DIRECTORY, 0) : -1;
 	hold(boundary > 2 ? "run/step-2/weights" : "log");
 	if (tpck_follow_difference())
 		snprintf(why, sizeof why, "%s", tpck_follow_difference());
@@ -900,7 +900,7 @@ static void numbered_begins(void)
 /* A part of the program: a file that it makes, and sees in its folders. */
 static void numbered_part(int part)
 {
-	char name[80], own_folder[80], file[80], around[TPCK_FOLLOW_PLACE];
+	char name[80], own_folder[80], file[80], around[TPCK_LAYER_PATH];
 	struct stat found;
 	int fd;
 
@@ -909,23 +909,23 @@ static void numbered_part(int part)
 	put(name, O_CREAT | O_EXCL, 0644, "part\n");
 	number_of("n-%d.log", file, sizeof file);
 	put(file, O_APPEND, 0, "part\n");
-	fd = tpck_follow_open(AT_FDCWD, in(file), O_RDONLY, 0);
+	fd = tpck_layer_follow.open(TPCK_AT(AT_FDCWD, in(file)), O_RDONLY, 0);
 	if (fd < 0 || fstat(fd, &found))
 		_exit(70);
 	tpck_follow_shown(&found);
-	if (found.st_nlink != 1 || tpck_follow_stat(AT_FDCWD, in(file), &found, 0) || found.st_nlink != 1)
+	if (found.st_nlink != 1 || tpck_layer_follow.stat(TPCK_AT(AT_FDCWD, in(file)), &found, 0) || found.st_nlink != 1)
 		_exit(71);
 	close(fd);
 	put("n-gone", O_CREAT, 0644, "gone");
-	fd = tpck_follow_open(AT_FDCWD, in("n-gone"), O_RDONLY, 0);
-	tpck_follow_unlink(AT_FDCWD, in("n-gone"), 0);
+	fd = tpck_layer_follow.open(TPCK_AT(AT_FDCWD, in("n-gone")), O_RDONLY, 0);
+	tpck_layer_follow.unlink(TPCK_AT(AT_FDCWD, in("n-gone")), 0);
 	if (fd < 0 || fstat(fd, &found))
 		_exit(72);
 	tpck_follow_shown(&found);
 	if (found.st_nlink)
 		_exit(73);
 	close(fd);
-	if (faccessat(AT_FDCWD, tpck_follow_around(in(own_folder), around), F_OK, 0) || tpck_follow_around(in("n-none"), around) == around)
+	if (faccessat(AT_FDCWD, tpck_layer_follow.around(TPCK_AT(AT_FDCWD, in(own_folder)), around), F_OK, 0) || tpck_layer_follow.around(TPCK_AT(AT_FDCWD, in("n-none")), around) == around)
 		_exit(74);
 	if (!lists(own_folder, strchr(name, '/') + 1) || !lists(".", own_folder) || !lists(".", file))
 		_exit(90 + part);
@@ -1106,7 +1106,7 @@ static void overwrite_early(int unused)
 		_exit(89);
 	strcat(place, "/program");
 	tpck_follow_record(log, "", 0);
-	fd = tpck_follow_open(AT_FDCWD, path, O_RDWR, 0);
+	fd = tpck_layer_follow.open(TPCK_AT(AT_FDCWD, path), O_RDWR, 0);
 	if (fd < 0 || pwrite(fd, "new time", 8, 0) != 8 || close(fd) || mkdir(place, 0700))
 		_exit(90);
 	tpck_follow_record(log, place, 1);
@@ -1165,11 +1165,11 @@ static void swap_and_touch(int swap)
 	if (swap && (rename(job, away) || symlink(away, job)))
 		_exit(90);
 	snprintf(path, sizeof path, "%s/old%d", swapped, swap);
-	fd = tpck_follow_open(AT_FDCWD, path, O_RDWR, 0);
+	fd = tpck_layer_follow.open(TPCK_AT(AT_FDCWD, path), O_RDWR, 0);
 	if (fd < 0 || write(fd, "new", 3) != 3 || close(fd))
 		_exit(91);
 	snprintf(path, sizeof path, "%s/new%d", swapped, swap);
-	fd = tpck_follow_open(AT_FDCWD, path, O_WRONLY | O_CREAT, 0644);
+	fd = tpck_layer_follow.open(TPCK_AT(AT_FDCWD, path), O_WRONLY | O_CREAT, 0644);
 	if (fd < 0 || close(fd))
 		_exit(92);
 }
