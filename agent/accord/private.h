@@ -8,7 +8,7 @@
 #include "agent/peers/peers.h"
 #include "runtime/peer/inquiry.h"
 #include "runtime/peer/ledger.h"
-#include "runtime/peer/message.h"
+#include "runtime/peer/protocol.h"
 #include "runtime/peer/roll.h"
 #include "runtime/peer/waiting.h"
 #include "runtime/store/cut.h"

@@ -12,7 +12,7 @@
 #include "runtime/peer/address.h"
 #include "runtime/peer/rendezvous.h"
 #include "runtime/store/file.h"
-#include "runtime/store/layout.h"
+#include "runtime/store/file_names.h"
 #include "runtime/wire/nodes.h"
 
 enum { LOCAL_MOST = 64 };

@@ -8,7 +8,7 @@
 #include <stdatomic.h>
 
 #include "agent/peers/peers.h"
-#include "runtime/peer/message.h"
+#include "runtime/peer/protocol.h"
 #include "runtime/peer/replica.h"
 #include "runtime/peer/transport.h"
 #include "runtime/policy/bandwidth.h"

@@ -5,7 +5,7 @@
 
 #include "agent/salvage/salvage.h"
 #include "runtime/peer/inquiry.h"
-#include "runtime/peer/message.h"
+#include "runtime/peer/protocol.h"
 
 enum salvage_phase {
 	SALVAGE_IDLE,

@@ -199,7 +199,7 @@ void tpck_engine_reading_note(struct tpck_thread *self, uint32_t key, const void
 /* Of what is told once in a program's life, as at its start. */
 void tpck_engine_reading_note_once(struct tpck_thread *self, uint32_t key, const void *bytes, uint32_t count);
 
-/* ---- communicators that are made anew (engine/communicators.c) ---- */
+/* ---- communicators that are made anew (engine/comm_rebuild.c) ---- */
 /* While running forward what NCCL answered in the first run, and true; else false, and by then the process is live, or makes no difference. */
 bool tpck_engine_nccl_answer(struct tpck_thread *self, void *answer, size_t bytes);
 void tpck_engine_nccl_note(struct tpck_thread *self, const void *answer, size_t bytes);

@@ -10,7 +10,7 @@
 #include "runtime/engine/engine.h"
 #include "runtime/engine/ranks.h"
 #include "runtime/replay/forward.h"
-#include "runtime/replay/log.h"
+#include "runtime/replay/record_log.h"
 #include "runtime/track/arena.h"
 #include "runtime/track/bias.h"
 #include "runtime/wire/message.h"
@@ -195,7 +195,7 @@ void tpck_record_communicators(void);
  * differs, in the buffer. */
 const char *tpck_offered_communicators(char *buffer, size_t size);
 
-/* ---- communicators.c ---- */
+/* ---- comm_rebuild.c ---- */
 /* Whether they can be made by this job's ranks: 0 or -errno, with why. Waits for nobody. */
 int tpck_communicators_check(char *why, size_t size);
 /* Makes them, all ranks together. On those that cannot be made calls fail, as where a rank is gone. */
@@ -203,7 +203,7 @@ void tpck_communicators_anew(void);
 /* An agent has passed this on. By the link's thread. */
 void tpck_communicators_heard(const struct tpck_communicator_id *told);
 
-/* ---- record.c ---- */
+/* ---- recorder.c ---- */
 /* Flushes what a thread did since its last mark into the log. */
 void tpck_record_mark(struct tpck_thread *thread);
 /* The same in the thread itself, for an operation that its lists have no room for: there is room then. */
@@ -227,7 +227,7 @@ void tpck_clocks_live(void);
 /* What CLOCK_MONOTONIC tells the program now. */
 uint64_t tpck_clocks_shown_ns(void);
 
-/* ---- host_memory.c ---- */
+/* ---- host_writes.c ---- */
 /* Host memory that kernels may write to has been changed: later snapshots are marked so. Only small pieces are looked at unless all are to be. */
 void tpck_host_memory_look(bool all);
 

@@ -20,7 +20,7 @@
 #include "runtime/capture/copier.h"
 #include "runtime/capture/readback.h"
 #include "runtime/engine/engine_private.h"
-#include "runtime/engine/parts.h"
+#include "runtime/engine/partial_blocks.h"
 #include "runtime/engine/place.h"
 #include "runtime/infer/classes.h"
 #include "runtime/track/handed.h"

@@ -12,7 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "runtime/replay/log.h"
+#include "runtime/replay/record_log.h"
 #include "runtime/track/device.h"
 
 /* Whether "NAME=..." says only where a rank of several is, or what devices its process sees. */

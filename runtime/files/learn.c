@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a file turns out to be that no rule takes by its name (runtime/view/learnt.h): looked at once, when it is closed. A
+/* What a file turns out to be that no rule takes by its name (runtime/view/learnt_names.h): looked at once, when it is closed. A
  * descriptor of any other file costs a look at a byte, one of a small file that was empty its size. */
 #include "config.h"
 
@@ -15,7 +15,7 @@
 #include "runtime/base/layout.h"
 #include "runtime/base/log.h"
 #include "runtime/files/files_private.h"
-#include "runtime/view/learnt.h"
+#include "runtime/view/learnt_names.h"
 
 /* A slot has the first page of what a device was copied to, and how many they are. */
 enum { TARGETS_BITS = 8, PAGE_BITS = 12, COUNT_BITS = 28 };

@@ -12,7 +12,7 @@
 #include <stdint.h>
 #include <sys/stat.h>
 
-#include "runtime/replay/log.h"
+#include "runtime/replay/record_log.h"
 
 /* The program opens a file for reading, for the first time; `path` is its absolute path and `digest` that
  * path's, `found` what it is, or NULL: it is looked at. Only remembers it: digests are taken later. Any thread. */

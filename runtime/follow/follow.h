@@ -18,7 +18,7 @@
 #include <sys/stat.h>
 #include <sys/types.h>
 
-#include "runtime/replay/log.h"
+#include "runtime/replay/record_log.h"
 
 /* What was at a path at its first touch: payload of TPCK_RECORD_FILE with detail TPCK_FILE_FIRST. Behind a symbolic link's
  * come where it leads and its path, each NUL-terminated. All paths are canonical (follow/names.c). With TPCK_FILE_LISTING: `path` is the folder's, then names follow, each a type letter ('d', 'f', 'l') and a

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "runtime/infer/functions.h"
+#include "runtime/infer/function_table.h"
 #include "runtime/infer/pattern.h"
 #include "runtime/infer/phase.h"
 #include "runtime/infer/turnover.h"

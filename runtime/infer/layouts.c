@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "runtime/infer/names.h"
+#include "runtime/infer/kernel_names.h"
 
 #define ELEMENT(letter, bytes) ((uint32_t)(letter) | (uint32_t)(bytes) << 8)
 #define LENGTH(array) (sizeof(array) / sizeof *(array))

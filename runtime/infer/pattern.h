@@ -19,7 +19,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "runtime/infer/functions.h"
+#include "runtime/infer/function_table.h"
 #include "runtime/infer/persistent.h"
 #include "runtime/infer/phase.h"
 

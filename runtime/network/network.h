@@ -25,7 +25,7 @@
 #include <sys/uio.h>
 
 #include "runtime/base/error.h"
-#include "runtime/replay/log.h"
+#include "runtime/replay/record_log.h"
 #include "runtime/replay/root.h"
 #include "runtime/track/threads.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Between the parts of network: address.c, whose.c (who is at the other end), connects.c (connections that are made), talks.c (what the log gets) and
+/* Between the parts of network: socket_address.c, whose.c (who is at the other end), connects.c (connections that are made), talks.c (what the log gets) and
  * played.c (what is answered from it). */
 #ifndef TPCK_RUNTIME_NETWORK_NETWORK_PRIVATE_H
 #define TPCK_RUNTIME_NETWORK_NETWORK_PRIVATE_H
@@ -111,7 +111,7 @@ void tpck_started_leaves(void);
 /* In a forked child. Whether the process that it was forked from belongs to a root. */
 bool tpck_started_forked(void);
 
-/* ---- children.c ---- */
+/* ---- descendants.c ---- */
 /* This process, which was started, belongs to that root, by this number; and no more. */
 void tpck_network_child_begins(const struct tpck_speakers_of *of, uint32_t number);
 void tpck_network_child_ends(void);

@@ -9,8 +9,8 @@
 #define TPCK_RUNTIME_NETWORK_SPEAKERS_H
 
 #include "runtime/network/network_private.h"
-#include "runtime/replay/log.h"
 #include "runtime/replay/mail.h"
+#include "runtime/replay/record_log.h"
 
 /* Until the root's next boundary. */
 enum { TPCK_SPEAKERS_MAIL = 1 << 20 };

@@ -9,7 +9,7 @@
 
 #include <stdint.h>
 
-#include "runtime/store/layout.h"
+#include "runtime/store/file_names.h"
 
 enum tpck_accord_kind {
 	/* the start */

@@ -8,7 +8,7 @@
 #include <stdint.h>
 
 #include "runtime/peer/accord.h"
-#include "runtime/store/layout.h"
+#include "runtime/store/file_names.h"
 
 /* Something that can be had. */
 struct tpck_evidence {

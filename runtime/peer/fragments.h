@@ -11,7 +11,7 @@
 #include "runtime/base/error.h"
 #include "runtime/peer/erasure.h"
 #include "runtime/peer/firsts.h"
-#include "runtime/peer/message.h"
+#include "runtime/peer/protocol.h"
 #include "runtime/store/manifest.h"
 
 typedef uint8_t tpck_fragment_digest[16];

@@ -7,7 +7,7 @@
 #include <stdint.h>
 
 #include "runtime/peer/consensus.h"
-#include "runtime/peer/names.h"
+#include "runtime/peer/node_names.h"
 
 struct tpck_inquiry {
 	struct tpck_names nodes;   /* that were asked */

@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "runtime/peer/names.h"
-#include "runtime/store/layout.h"
+#include "runtime/peer/node_names.h"
+#include "runtime/store/file_names.h"
 
 /* What a node holds of a step. */
 struct held {

@@ -19,7 +19,7 @@
 #include "runtime/peer/address.h"
 #include "runtime/peer/transport.h"
 #include "runtime/store/file.h"
-#include "runtime/store/layout.h"
+#include "runtime/store/file_names.h"
 
 /* The file of an agent that has not touched it for so long is a dead one's. Both times are the file server's. */
 #define DEAD_SEC 3600

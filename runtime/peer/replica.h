@@ -27,7 +27,7 @@
 #include "runtime/peer/erasure.h"
 #include "runtime/peer/firsts.h"
 #include "runtime/peer/fragments.h"
-#include "runtime/peer/message.h"
+#include "runtime/peer/protocol.h"
 #include "runtime/store/manifest.h"
 #include "runtime/store/memory_tier.h"
 

@@ -9,8 +9,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "runtime/peer/names.h"
-#include "runtime/store/layout.h"
+#include "runtime/peer/node_names.h"
+#include "runtime/store/file_names.h"
 #include "runtime/store/manifest.h"
 
 struct tpck_roll;

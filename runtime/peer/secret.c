@@ -17,7 +17,7 @@
 
 #include "runtime/base/door.h"
 #include "runtime/store/file.h"
-#include "runtime/store/layout.h"
+#include "runtime/store/file_names.h"
 
 _Static_assert(TPCK_SECRET_BYTES == crypto_auth_KEYBYTES && TPCK_PROOF_BYTES == crypto_auth_BYTES &&
 		       TPCK_NONCE_BYTES == crypto_scalarmult_BYTES && TPCK_NONCE_BYTES == crypto_scalarmult_SCALARBYTES,

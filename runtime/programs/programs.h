@@ -20,7 +20,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#include "runtime/replay/log.h"
+#include "runtime/replay/record_log.h"
 #include "runtime/replay/root.h"
 
 struct tpck_settings;

@@ -11,7 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "runtime/replay/log.h"
+#include "runtime/replay/record_log.h"
 #include "runtime/track/threads.h"
 
 /* What a step of a thread finds. */

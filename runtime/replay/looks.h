@@ -17,7 +17,7 @@
 #include <stdint.h>
 
 #include "runtime/base/clock.h"
-#include "runtime/replay/log.h"
+#include "runtime/replay/record_log.h"
 #include "runtime/track/threads.h"
 
 enum { TPCK_LOOKS_IN_FULL = 4096, TPCK_LOOKS_BEGIN = 1 };

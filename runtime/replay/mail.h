@@ -4,7 +4,7 @@
 #ifndef TPCK_RUNTIME_REPLAY_MAIL_H
 #define TPCK_RUNTIME_REPLAY_MAIL_H
 
-#include "runtime/replay/log.h"
+#include "runtime/replay/record_log.h"
 
 struct tpck_mail;
 

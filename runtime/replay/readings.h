@@ -16,7 +16,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "runtime/replay/log.h"
+#include "runtime/replay/record_log.h"
 #include "runtime/track/threads.h"
 
 enum { TPCK_READINGS_IN_FULL = 256, TPCK_READING_WHOLE = 1, TPCK_READING_NONE };

@@ -3,8 +3,8 @@
 #ifndef TPCK_RUNTIME_REPLAY_ROOT_H
 #define TPCK_RUNTIME_REPLAY_ROOT_H
 
-#include "runtime/replay/log.h"
 #include "runtime/replay/mail.h"
+#include "runtime/replay/record_log.h"
 
 struct tpck_root {
 	const char *session;  /* its folder */

@@ -5,7 +5,7 @@
 
 #include <stdint.h>
 
-#include "runtime/store/layout.h"
+#include "runtime/store/file_names.h"
 #include "runtime/store/tier.h"
 
 #define TPCK_CONTAINER_MAGIC 0x617461646b637074ull /* "tpckdata" */

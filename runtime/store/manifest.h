@@ -8,7 +8,7 @@
 #include <stdint.h>
 
 #include "runtime/store/chunk.h"
-#include "runtime/store/layout.h"
+#include "runtime/store/file_names.h"
 #include "runtime/store/memory_tier.h"
 #include "runtime/store/tier.h"
 

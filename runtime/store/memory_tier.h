@@ -8,7 +8,7 @@
 #include <stdint.h>
 
 #include "runtime/base/error.h"
-#include "runtime/store/layout.h"
+#include "runtime/store/file_names.h"
 #include "runtime/wire/segment.h"
 
 /* One session folder with its control page mapped. */

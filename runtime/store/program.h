@@ -9,7 +9,7 @@
 #include <stdint.h>
 
 #include "runtime/base/error.h"
-#include "runtime/store/layout.h"
+#include "runtime/store/file_names.h"
 #include "runtime/store/tiers.h"
 
 /* Folder "programs" of the job, in all durable tiers and in the memory tier: file ID, the marker, exists while a

@@ -9,7 +9,7 @@
 #include <stdint.h>
 
 #include "runtime/base/error.h"
-#include "runtime/store/layout.h"
+#include "runtime/store/file_names.h"
 #include "runtime/store/writer.h"
 
 struct tpck_tier;

@@ -15,7 +15,7 @@ enum tpck_rule {
 	TPCK_RULE_NAME,   /* checkpoints, and what points to them, are called so */
 	TPCK_RULE_FOLDER, /* it lies in a checkpoint's folder */
 	TPCK_RULE_ASKED,  /* a glob of TRANSPCKPT_FILES */
-	/* The file is taken, since another one of its name, but for digits, turned out to be one (runtime/view/learnt.h). */
+	/* The file is taken, since another one of its name, but for digits, turned out to be one (runtime/view/learnt_names.h). */
 	TPCK_RULE_TORCH,       /* of torch.save */
 	TPCK_RULE_PICKLE,      /* of torch.save as it was before 1.6 */
 	TPCK_RULE_SAFETENSORS,

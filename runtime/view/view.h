@@ -135,7 +135,7 @@ struct tpck_view_size {
 	uint64_t pattern, bytes; /* what files of this name, but for digits, had last */
 };
 
-/* A pattern of names of which a file turned out to be a checkpoint (runtime/view/learnt.h). Written once, under the lock, before
+/* A pattern of names of which a file turned out to be a checkpoint (runtime/view/learnt_names.h). Written once, under the lock, before
  * it is counted; read without it. */
 struct tpck_view_learnt {
 	uint64_t pattern;

@@ -35,7 +35,7 @@ enum {
 #define TPCK_WRITTEN "written"
 #define TPCK_SEEN "overlay"
 #define TPCK_WRITTEN_BEHIND TPCK_LOG_BEHIND "written"
-/* "SESSION/said": what forked children said to others, and is not in the log yet: a segment (runtime/network/children.c); of the run that is resumed. */
+/* "SESSION/said": what forked children said to others, and is not in the log yet: a segment (runtime/network/descendants.c); of the run that is resumed. */
 #define TPCK_SAID "said"
 #define TPCK_SAID_BEHIND TPCK_LOG_BEHIND "said"
 #define TPCK_LOG_MAGIC 0x20676f6c6b637074ull     /* "tpcklog " */

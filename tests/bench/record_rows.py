@@ -19,7 +19,7 @@ SCRIPTS = {
     "batches ahead, pinned": ["strangers/prefetch.py"], "a loop by time": ["strangers/timed.py"], "programs each 20 steps": ["starts.py", "--how", "run"],
 }
 HEADER, RECORD = struct.Struct("<QIIQQQQ"), struct.Struct("<IHHII")
-# enum tpck_record_type of runtime/replay/log.h
+# enum tpck_record_type of runtime/replay/record_log.h
 BOUNDARY, FROM_DEVICE, FILE, ASKED = 2, 3, 10, {9: "clocks", 15: "programs", 16: "the machine"}
 
 

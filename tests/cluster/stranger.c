@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "runtime/base/clock.h"
-#include "runtime/peer/message.h"
+#include "runtime/peer/protocol.h"
 #include "runtime/peer/transport.h"
 
 static const struct tpck_transport_operations *ops = &tpck_transport_tcp;

@@ -5,7 +5,7 @@
 
 #include "tests/fuzz/fuzz.h"
 
-#include "runtime/view/learnt.h"
+#include "runtime/view/learnt_names.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {

@@ -5,8 +5,8 @@
 
 #include "tests/fuzz/fuzz.h"
 
+#include "runtime/infer/kernel_names.h"
 #include "runtime/infer/layouts.h"
-#include "runtime/infer/names.h"
 #include "runtime/track/signature.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

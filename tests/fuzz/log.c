@@ -8,8 +8,8 @@
 #include "runtime/follow/follow.h"
 #include "runtime/network/network.h"
 #include "runtime/programs/programs.h"
-#include "runtime/replay/log.h"
 #include "runtime/replay/looks.h"
+#include "runtime/replay/record_log.h"
 #include "runtime/wire/segment.h"
 
 /* What is learnt of files and programs stays in memory for threads that are late: so many records of them are given. */

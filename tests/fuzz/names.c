@@ -8,7 +8,7 @@
 #include "runtime/peer/owed.h"
 #include "runtime/peer/replica.h"
 #include "runtime/store/chunk.h"
-#include "runtime/store/layout.h"
+#include "runtime/store/file_names.h"
 #include "runtime/store/manifest_text.h"
 #include "tools/spank/line.h"
 

@@ -252,14 +252,14 @@ def rule_nothing_of_ours_is_made_through_a_link():
                 yield f"{name}:{number}: not by way of tpck_door_open()"
 
 
-# What looks at what a job's user names is done by the user: in a user_work (tools/spank/user.h), or in what place.c's calls.
+# What looks at what a job's user names is done by the user: in a user_work (tools/spank/user.h), or in what user_settings.c's calls.
 OF_THE_USER = re.compile(r"\b(tpck_settings_read\w*|tpck_settings_shm|tpck_settings_state|tpck_door_\w+|tpck_reach|tpck_reach_connect|opendir|lstat|realpath)\s*\(")
 AS_THE_USER = re.compile(r"\(void \*argument, void \*answer\)")
 
 
 def rule_root_opens_nothing_of_a_user_under_slurm():
     for name in FILES:
-        if not name.startswith("tools/spank/") or not name.endswith(".c") or name in ("tools/spank/place.c", "tools/spank/task.c"):
+        if not name.startswith("tools/spank/") or not name.endswith(".c") or name in ("tools/spank/user_settings.c", "tools/spank/task.c"):
             continue
         head = ""
         for number, line in enumerate(code(name).splitlines(), 1):

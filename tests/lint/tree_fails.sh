@@ -63,7 +63,7 @@ agent/peers/owed.c unlink(path)
 runtime/peer/rendezvous.c utimensat(0, "x", 0, 0)'
 printf '%s\n' "$rows" | while read -r file call; do echo "int past(void) { return (int)$call; }" >>"$file"; done
 echo 'void root(void) { tpck_settings_read(0, 0); }' >>tools/spank/epilog.c
-echo 'int tpck_news_parse(const char *text, size_t size);' >>runtime/store/layout.h
+echo 'int tpck_news_parse(const char *text, size_t size);' >>runtime/store/file_names.h
 echo 'int news(const char *text) { int x; return sscanf(text, "%d", &x); }' >>runtime/policy/interval.c
 printf 'tpck_gone_parse names\ntpck_file_write -\ntpck_owed_judge names\ntpck_there_is nowhere\n' >>tests/fuzz/parsers.txt
 printf '/* SPDX-License-Identifier: Apache-2.0 */\n/* A target. */\nint LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) { return 0; }\n' >tests/fuzz/lost.c

@@ -22,7 +22,7 @@ GARBAGE = int(os.environ.get("GARBAGE", "10000"))
 IDLE = 1000
 SOURCE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "runtime")
 VERSION = 100 * int(re.search(r"TPCK_WIRE_VERSION = (\d+)", job.read(os.path.join(SOURCE, "wire", "segment.h")))[1]) + \
-    int(re.search(r"TPCK_PEER_VERSION = 100 \* TPCK_WIRE_VERSION \+ (\d+)", job.read(os.path.join(SOURCE, "peer", "message.h")))[1])
+    int(re.search(r"TPCK_PEER_VERSION = 100 \* TPCK_WIRE_VERSION \+ (\d+)", job.read(os.path.join(SOURCE, "peer", "protocol.h")))[1])
 # What an agent has at most of connections that have not proved themselves (transport_tcp.c), for one address.
 EACH = 64
 
@@ -44,7 +44,7 @@ def connected(i):
 def some(most):
     return random.randbytes(random.randrange(most))
 
-# By runtime/peer/message.h: struct tpck_peer_message behind a frame, and struct tpck_greeting.
+# By runtime/peer/protocol.h: struct tpck_peer_message behind a frame, and struct tpck_greeting.
 def peer(kind, behind):
     return struct.pack("<IHHQIHH", 0x31504354, 88, 0, len(behind), 0x72656570, version, kind) + random.randbytes(80) + behind
 

@@ -16,7 +16,7 @@
 
 #include "tests/unit/store_tap.h"
 #include "tools/spank/groups.h"
-#include "tools/spank/record.h"
+#include "tools/spank/job_record.h"
 
 #define check(good, what) tap_ok(good, what, said)
 #define SCOPE "/sys/fs/cgroup/system.slice/node_slurmstepd.scope"

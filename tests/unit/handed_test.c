@@ -5,7 +5,7 @@
 #include <stdint.h>
 
 #include "runtime/base/error.h"
-#include "runtime/engine/parts.h"
+#include "runtime/engine/partial_blocks.h"
 #include "runtime/track/handed.h"
 #include "tests/unit/store_tap.h"
 

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "runtime/infer/infer.h"
-#include "runtime/infer/names.h"
+#include "runtime/infer/kernel_names.h"
 
 static int tests, failures;
 

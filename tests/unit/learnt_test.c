@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-#include "runtime/view/learnt.h"
+#include "runtime/view/learnt_names.h"
 #include "tests/unit/store_tap.h"
 
 #define check(good, what) tap_ok(good, what, NULL)

@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "runtime/base/log.h"
-#include "runtime/replay/log.h"
+#include "runtime/replay/record_log.h"
 #include "runtime/wire/segment.h"
 #include "tests/unit/shm_room.h"
 #include "tests/unit/store_tap.h"

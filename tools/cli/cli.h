@@ -9,7 +9,7 @@
 #include <stdio.h>
 
 #include "runtime/base/settings.h"
-#include "runtime/store/layout.h"
+#include "runtime/store/file_names.h"
 #include "runtime/store/tier.h"
 
 /* Exit codes of every verb but run. */

@@ -9,7 +9,7 @@
 
 #include "runtime/base/clock.h"
 #include "runtime/store/file.h"
-#include "tools/cli/interval.h"
+#include "tools/cli/cadence.h"
 #include "tools/cli/inventory.h"
 #include "tools/cli/state.h"
 

@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "runtime/view/learnt.h"
+#include "runtime/view/learnt_names.h"
 #include "tools/cli/cli.h"
 
 static int by_name(const FTSENT **a, const FTSENT **b)

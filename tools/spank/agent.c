@@ -17,12 +17,12 @@
 
 #include "runtime/reach/reach.h"
 #include "tools/spank/groups.h"
+#include "tools/spank/job_record.h"
 #include "tools/spank/options.h"
-#include "tools/spank/place.h"
-#include "tools/spank/record.h"
 #include "tools/spank/shared.h"
 #include "tools/spank/task.h"
 #include "tools/spank/user.h"
+#include "tools/spank/user_settings.h"
 
 enum { START_MS = 10000, CONNECT_MS = 5000, SAID = 99 /* what is wrong has been said */, LINE_MAX_BYTES = 2 * PATH_MAX };
 

@@ -15,9 +15,9 @@
 #include <slurm/slurm.h>
 
 #include "runtime/reach/reach.h"
+#include "tools/spank/job_record.h"
 #include "tools/spank/keeper.h"
 #include "tools/spank/line.h"
-#include "tools/spank/record.h"
 #include "tools/spank/user.h"
 
 enum { TELL_MS = 2500, TELL_ALL_MS = 6000 };

@@ -22,7 +22,7 @@
 #include <slurm/spank.h>
 
 #include "runtime/reach/reach.h"
-#include "tools/spank/record.h"
+#include "tools/spank/job_record.h"
 
 #define OURS "/transpckpt_"
 enum { DEVICE_PROGRAMS = 64, TEXT = 8192, KILL_TRIES = 500, KILL_PAUSE_MS = 10 };

@@ -20,9 +20,9 @@
 #include "runtime/base/door.h"
 #include "runtime/reach/reach.h"
 #include "tools/spank/groups.h"
+#include "tools/spank/job_record.h"
 #include "tools/spank/line.h"
 #include "tools/spank/options.h"
-#include "tools/spank/record.h"
 #include "tools/spank/user.h"
 
 enum { LOOK_MS = 500, PAUSE_MAX_MS = 16000, FOLDER_MS = 60000, DEEP = 32 };

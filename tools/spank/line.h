@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Lines of a job's record (record.h). */
+/* Lines of a job's record (job_record.h). */
 #ifndef TPCK_TOOLS_SPANK_LINE_H
 #define TPCK_TOOLS_SPANK_LINE_H
 

@@ -10,9 +10,9 @@ SPANK_PLUGIN(transpckpt, 1)
 
 #include "tools/spank/agent.h"
 #include "tools/spank/epilog.h"
+#include "tools/spank/job_container.h"
+#include "tools/spank/job_record.h"
 #include "tools/spank/options.h"
-#include "tools/spank/private.h"
-#include "tools/spank/record.h"
 #include "tools/spank/task.h"
 
 int slurm_spank_init(spank_t spank, int count, char *arguments[])

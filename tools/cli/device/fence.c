@@ -11,7 +11,7 @@
 
 #include "runtime/base/block_digest.h"
 #include "runtime/base/clock.h"
-#include "tools/cli/device/driver.h"
+#include "tools/cli/device/libcuda.h"
 #include "tools/cli/device/probe.h"
 #include "tools/cli/device/probes.h"
 

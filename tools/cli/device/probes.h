@@ -3,18 +3,18 @@
 #ifndef TPCK_TOOLS_CLI_DEVICE_PROBES_H
 #define TPCK_TOOLS_CLI_DEVICE_PROBES_H
 
-/* driver.c */
+/* libcuda.c */
 void probe_driver_run(void);
-/* calls.c */
+/* entry_points.c */
 void probe_calls_run(void);
 void probe_doors_run(void);
-/* memory.c */
+/* virtual_memory.c */
 void probe_address_run(void);
 void probe_mapped_run(void);
 void probe_waits_on_memory_run(void);
-/* image.c */
+/* host_register.c */
 void probe_image_run(void);
-/* digest.c */
+/* digest_kernel.c */
 void probe_names_run(void);
 void probe_digest_run(void);
 /* fence.c */

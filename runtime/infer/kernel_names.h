@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** What a kernel's name says about its part in an iteration. */
-#ifndef TPCK_RUNTIME_INFER_NAMES_H
-#define TPCK_RUNTIME_INFER_NAMES_H
+#ifndef TPCK_RUNTIME_INFER_KERNEL_NAMES_H
+#define TPCK_RUNTIME_INFER_KERNEL_NAMES_H
 
 #include <stdbool.h>
 #include <stdint.h>

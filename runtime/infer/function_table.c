@@ -2,7 +2,7 @@
 /** The table of functions: open addressing, never full, nothing is ever removed. */
 #include "config.h"
 
-#include "runtime/infer/functions.h"
+#include "runtime/infer/function_table.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -2,7 +2,7 @@
 /* Files of root's, each line once: a job may have very many steps. */
 #include "config.h"
 
-#include "tools/spank/record.h"
+#include "tools/spank/job_record.h"
 
 #include <errno.h>
 #include <fcntl.h>

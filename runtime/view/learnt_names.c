@@ -2,7 +2,7 @@
 /* Files that turned out to be checkpoints, and the patterns of their names. */
 #include "config.h"
 
-#include "runtime/view/learnt.h"
+#include "runtime/view/learnt_names.h"
 
 #include <string.h>
 

@@ -3,7 +3,7 @@
 #include "config.h"
 
 #include "runtime/base/tier_settings.h"
-#include "tools/cli/device/driver.h"
+#include "tools/cli/device/libcuda.h"
 
 #include <dlfcn.h>
 #include <errno.h>

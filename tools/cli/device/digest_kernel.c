@@ -8,7 +8,7 @@
 #include "runtime/base/block_digest.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/whole_file.h"
-#include "tools/cli/device/driver.h"
+#include "tools/cli/device/libcuda.h"
 #include "tools/cli/device/probe.h"
 #include "tools/cli/device/probes.h"
 

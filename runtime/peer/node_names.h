@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The names of nodes, each with a number: 0 for the first that was added. They stay where they are until all go. */
-#ifndef TPCK_RUNTIME_PEER_NAMES_H
-#define TPCK_RUNTIME_PEER_NAMES_H
+#ifndef TPCK_RUNTIME_PEER_NODE_NAMES_H
+#define TPCK_RUNTIME_PEER_NODE_NAMES_H
 
 #include <stddef.h>
 #include <stdint.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* How often each tier is written, and what that follows from. */
-#ifndef TPCK_TOOLS_CLI_INTERVAL_H
-#define TPCK_TOOLS_CLI_INTERVAL_H
+#ifndef TPCK_TOOLS_CLI_CADENCE_H
+#define TPCK_TOOLS_CLI_CADENCE_H
 
 #include "runtime/store/tiers.h"
 #include "tools/cli/cli.h"

@@ -14,7 +14,7 @@
 #include "runtime/base/asks.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/huge.h"
-#include "tools/cli/device/driver.h"
+#include "tools/cli/device/libcuda.h"
 #include "tools/cli/device/probe.h"
 #include "tools/cli/device/probes.h"
 

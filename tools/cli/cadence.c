@@ -3,7 +3,7 @@
 #include "config.h"
 
 #include "runtime/base/tier_settings.h"
-#include "tools/cli/interval.h"
+#include "tools/cli/cadence.h"
 
 #include <inttypes.h>
 #include <json-c/json.h>

@@ -2,7 +2,7 @@
 /** What a kernel's name says: families of optimizer kernels by parts of their names, and words of other names. */
 #include "config.h"
 
-#include "runtime/infer/names.h"
+#include "runtime/infer/kernel_names.h"
 
 #include <ctype.h>
 #include <stddef.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The driver as probes see it: its own library, past the project's, found as a program finds it. */
-#ifndef TPCK_TOOLS_CLI_DEVICE_DRIVER_H
-#define TPCK_TOOLS_CLI_DEVICE_DRIVER_H
+#ifndef TPCK_TOOLS_CLI_DEVICE_LIBCUDA_H
+#define TPCK_TOOLS_CLI_DEVICE_LIBCUDA_H
 
 /* Symbols by the names that the driver exports. */
 #define __CUDA_API_VERSION_INTERNAL
@@ -37,14 +37,14 @@ extern CUdevice probe_device;
 /* "CUDA_ERROR_NOT_SUPPORTED" */
 const char *probe_error(CUresult result);
 
-/* ---- memory, as the library has it (memory.c) ---- */
+/* ---- memory, as the library has it (virtual_memory.c) ---- */
 
 /* Maps memory as the arena is mapped: a multiple of the granule of at least `bytes`. *at is set on success. */
 CUresult probe_map(size_t bytes, CUdeviceptr *at);
 /* What is asked of memory that is mapped, in the order in which the library does without. */
 CUmemAllocationProp probe_properties(void);
 
-/* ---- an image (image.c): memory of a file on the memory tier, registered in pieces ---- */
+/* ---- an image (host_register.c): memory of a file on the memory tier, registered in pieces ---- */
 
 struct probe_image {
 	char *at;
@@ -55,7 +55,7 @@ struct probe_image {
 /* A file without a name of at most `wanted` bytes, and registered where the driver does so. False: a row about `what` said why not. */
 bool probe_image_open(struct probe_image *image, size_t wanted, const char *what);
 
-/* ---- the digest kernel (digest.c) ---- */
+/* ---- the digest kernel (digest_kernel.c) ---- */
 
 /* The code of the kernel's file, or NULL; `path` is where it was looked for. The module is the caller's to load. */
 void *probe_kernel_code(char *path, size_t size);

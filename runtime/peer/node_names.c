@@ -2,7 +2,7 @@
 /* Numbered names: an open hash table, at most half full. */
 #include "config.h"
 
-#include "runtime/peer/names.h"
+#include "runtime/peer/node_names.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -2,7 +2,7 @@
 /* Blocks of which a snapshot needs parts only: the program's own allocator has the rest back, and nobody reads that before it is written. */
 #include "config.h"
 
-#include "runtime/engine/parts.h"
+#include "runtime/engine/partial_blocks.h"
 
 #include <stdlib.h>
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What root keeps of a job between its steps and its end, in plugstack.conf's state folder. */
-#ifndef TPCK_TOOLS_SPANK_RECORD_H
-#define TPCK_TOOLS_SPANK_RECORD_H
+#ifndef TPCK_TOOLS_SPANK_JOB_RECORD_H
+#define TPCK_TOOLS_SPANK_JOB_RECORD_H
 
 #include <limits.h>
 #include <stdbool.h>

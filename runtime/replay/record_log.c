@@ -3,7 +3,7 @@
 #include "config.h"
 
 #include "runtime/base/kernel.h"
-#include "runtime/replay/log.h"
+#include "runtime/replay/record_log.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -2,7 +2,7 @@
 /* The agent lives in slurmd's mount namespace, which outlives the job's: a job with a /dev/shm of its own gets the agent's folder into it. */
 #include "config.h"
 
-#include "tools/spank/private.h"
+#include "tools/spank/job_container.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -21,8 +21,8 @@
 #include <linux/mount.h>
 
 #include "runtime/reach/reach.h"
-#include "tools/spank/place.h"
 #include "tools/spank/user.h"
+#include "tools/spank/user_settings.h"
 
 enum { MOUNT_MS = 10000, OPEN_MS = 3000, LOCK_MS = 3000, MOUNTS_BYTES = 1 << 20 };
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Jobs that have a /dev/shm or a /tmp of their own, as job_container/tmpfs makes them. */
-#ifndef TPCK_TOOLS_SPANK_PRIVATE_H
-#define TPCK_TOOLS_SPANK_PRIVATE_H
+#ifndef TPCK_TOOLS_SPANK_JOB_CONTAINER_H
+#define TPCK_TOOLS_SPANK_JOB_CONTAINER_H
 
 #include <slurm/spank.h>
 

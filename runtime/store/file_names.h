@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Names: where sessions, checkpoints, programs and their files lie in the memory tier and the store. */
-#ifndef TPCK_RUNTIME_STORE_LAYOUT_H
-#define TPCK_RUNTIME_STORE_LAYOUT_H
+#ifndef TPCK_RUNTIME_STORE_FILE_NAMES_H
+#define TPCK_RUNTIME_STORE_FILE_NAMES_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -11,8 +11,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "tools/cli/device/driver.h"
 #include "tools/cli/device/exported.h"
+#include "tools/cli/device/libcuda.h"
 #include "tools/cli/device/probe.h"
 #include "tools/cli/device/probes.h"
 

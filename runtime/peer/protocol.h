@@ -8,8 +8,8 @@
  * is (seal.h), unless both sides are content without. Before it is proven who somebody is nothing else is listened to. Integers are little
  * endian.
  */
-#ifndef TPCK_RUNTIME_PEER_MESSAGE_H
-#define TPCK_RUNTIME_PEER_MESSAGE_H
+#ifndef TPCK_RUNTIME_PEER_PROTOCOL_H
+#define TPCK_RUNTIME_PEER_PROTOCOL_H
 
 #include <stdint.h>
 

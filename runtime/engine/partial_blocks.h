@@ -5,8 +5,8 @@
  *
  * Not thread-safe: the caller holds the engine's allocation lock.
  */
-#ifndef TPCK_RUNTIME_ENGINE_PARTS_H
-#define TPCK_RUNTIME_ENGINE_PARTS_H
+#ifndef TPCK_RUNTIME_ENGINE_PARTIAL_BLOCKS_H
+#define TPCK_RUNTIME_ENGINE_PARTIAL_BLOCKS_H
 
 #include <stdbool.h>
 #include <stdint.h>

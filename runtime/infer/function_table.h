@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** The table of functions: what is known of each, by the identity that the tokens carry. */
-#ifndef TPCK_RUNTIME_INFER_FUNCTIONS_H
-#define TPCK_RUNTIME_INFER_FUNCTIONS_H
+#ifndef TPCK_RUNTIME_INFER_FUNCTION_TABLE_H
+#define TPCK_RUNTIME_INFER_FUNCTION_TABLE_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "runtime/infer/names.h"
+#include "runtime/infer/kernel_names.h"
 
 struct tpck_function {
 	uint64_t func;       /* identity; the slot is empty if !used */

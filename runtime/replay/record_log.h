@@ -5,8 +5,8 @@
  * records go to private memory, which becomes the first segment when the process turns out to use
  * a device. A log that fails (no space, over its limit) says why and takes no more records.
  */
-#ifndef TPCK_RUNTIME_REPLAY_LOG_H
-#define TPCK_RUNTIME_REPLAY_LOG_H
+#ifndef TPCK_RUNTIME_REPLAY_RECORD_LOG_H
+#define TPCK_RUNTIME_REPLAY_RECORD_LOG_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -3,7 +3,7 @@
 #include "config.h"
 
 #include "runtime/base/tier_settings.h"
-#include "tools/spank/place.h"
+#include "tools/spank/user_settings.h"
 
 #include <errno.h>
 #include <stdio.h>

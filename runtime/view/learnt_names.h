@@ -4,8 +4,8 @@
  * from a device. The file itself is where it is by then; its pattern of names (tpck_view_pattern()) is kept in the job's table,
  * and the next one of it is taken from its opening on. Known to the library and to `transpckpt show --files`.
  */
-#ifndef TPCK_RUNTIME_VIEW_LEARNT_H
-#define TPCK_RUNTIME_VIEW_LEARNT_H
+#ifndef TPCK_RUNTIME_VIEW_LEARNT_NAMES_H
+#define TPCK_RUNTIME_VIEW_LEARNT_NAMES_H
 
 #include <stdbool.h>
 #include <stddef.h>

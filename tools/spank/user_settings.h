@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Where a job's agent and memory tier are to be, by the user's settings. */
-#ifndef TPCK_TOOLS_SPANK_PLACE_H
-#define TPCK_TOOLS_SPANK_PLACE_H
+#ifndef TPCK_TOOLS_SPANK_USER_SETTINGS_H
+#define TPCK_TOOLS_SPANK_USER_SETTINGS_H
 
 #include <limits.h>
 #include <stdbool.h>

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "runtime/infer/infer.h"
-#include "runtime/infer/names.h"
+#include "runtime/infer/kernel_names.h"
 #include "runtime/infer/sequence.h"
 #include "tools/cli/cli.h"
 

@@ -2,7 +2,7 @@
 /* Names of sessions, checkpoints and programs. */
 #include "config.h"
 
-#include "runtime/store/layout.h"
+#include "runtime/store/file_names.h"
 
 #include <ctype.h>
 #include <errno.h>
