@@ -2,15 +2,15 @@
 /* Accords: who leads which launch, and who hears what. */
 #include "config.h"
 
-#include "agent/accord/accord.h"
+#include "agent/accord/joint_launches.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "agent/accord/private.h"
-#include "agent/programs/identity.h"
+#include "agent/accord/accord_private.h"
+#include "agent/programs/identity_text.h"
 #include "agent/session/welcome.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/log.h"

@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "agent/accord/private.h"
-#include "agent/programs/identity.h"
+#include "agent/accord/accord_private.h"
+#include "agent/programs/identity_text.h"
 #include "runtime/base/clock.h"
 
 /* How long a node that is asked waits for processes of the last start to be quite gone, before it says what they left. */

@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-#include "agent/accord/private.h"
+#include "agent/accord/accord_private.h"
 
 /* Any rank here tells the nodes apart. */
 static uint32_t first_rank(const struct launch *launch)

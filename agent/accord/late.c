@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "agent/accord/private.h"
+#include "agent/accord/accord_private.h"
 #include "agent/session/welcome.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/log.h"

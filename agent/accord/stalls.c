@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "agent/accord/private.h"
+#include "agent/accord/accord_private.h"
 #include "agent/session/stall.h"
 #include "runtime/base/clock.h"
 

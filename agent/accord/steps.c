@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "agent/accord/private.h"
-#include "agent/programs/identity.h"
+#include "agent/accord/accord_private.h"
+#include "agent/programs/identity_text.h"
 #include "agent/session/flush.h"
 #include "agent/session/flush_private.h"
 #include "runtime/base/clock.h"

@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "agent/accord/private.h"
-#include "agent/programs/programs.h"
+#include "agent/accord/accord_private.h"
+#include "agent/programs/met_programs.h"
 #include "agent/session/clerk.h"
 
 struct survey {

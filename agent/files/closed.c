@@ -12,7 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "agent/files/private.h"
+#include "agent/files/publisher_private.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/log.h"
 #include "runtime/view/opened.h"

@@ -18,9 +18,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "agent/files/owed.h"
-#include "agent/files/private.h"
-#include "agent/files/sums.h"
+#include "agent/files/debts.h"
+#include "agent/files/file_digests.h"
+#include "agent/files/publisher_private.h"
 #include "runtime/base/clock.h"
 #include "runtime/store/replace.h"
 #include "runtime/store/sync_all.h"

@@ -12,7 +12,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-#include "agent/files/private.h"
+#include "agent/files/publisher_private.h"
 #include "runtime/base/digest.h"
 #include "runtime/base/lock_order.h"
 #include "runtime/view/sums_record.h"

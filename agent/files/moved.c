@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "agent/files/private.h"
+#include "agent/files/publisher_private.h"
 #include "runtime/base/log.h"
 #include "runtime/store/replace.h"
 

@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "agent/files/private.h"
+#include "agent/files/publisher_private.h"
 #include "runtime/base/lock_order.h"
 #include "runtime/base/log.h"
 

@@ -11,7 +11,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-#include "agent/files/private.h"
+#include "agent/files/publisher_private.h"
 #include "runtime/base/lock_order.h"
 
 enum { PIECE_BYTES = 2 << 20 };

@@ -8,8 +8,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "agent/files/private.h"
-#include "agent/files/sums.h"
+#include "agent/files/file_digests.h"
+#include "agent/files/publisher_private.h"
 #include "runtime/base/lock_order.h"
 #include "runtime/base/log.h"
 #include "runtime/store/replace.h"

@@ -7,9 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "agent/hello/private.h"
+#include "agent/hello/hello_private.h"
 #include "agent/peers/peers.h"
-#include "agent/programs/identity.h"
+#include "agent/programs/identity_text.h"
 #include "agent/session/clerk.h"
 #include "agent/session/welcome.h"
 #include "runtime/base/clock.h"

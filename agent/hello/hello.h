@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Starting the ranks of a launch that are here, as its leader says (accord.h). Event loop. */
+/* Starting the ranks of a launch that are here, as its leader says (runtime/peer/accord.h). Event loop. */
 #ifndef TPCK_AGENT_HELLO_HELLO_H
 #define TPCK_AGENT_HELLO_HELLO_H
 
-#include "agent/session/agent.h"
+#include "agent/session/sessions.h"
 #include "runtime/peer/accord.h"
 
 struct hello_job;

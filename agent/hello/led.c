@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "agent/hello/private.h"
+#include "agent/hello/hello_private.h"
 #include "agent/session/clerk.h"
 
 uint32_t hello_waiting(const struct agent *agent, const struct launch *launch, uint64_t *until_ns)

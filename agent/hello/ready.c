@@ -12,10 +12,10 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "agent/hello/private.h"
+#include "agent/hello/hello_private.h"
 #include "agent/loop/trouble.h"
 #include "agent/peers/peers.h"
-#include "agent/programs/programs.h"
+#include "agent/programs/met_programs.h"
 #include "runtime/base/log.h"
 #include "runtime/store/file.h"
 #include "runtime/store/stage.h"

@@ -6,8 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "agent/hello/private.h"
-#include "agent/session/history.h"
+#include "agent/hello/hello_private.h"
+#include "agent/session/events.h"
 #include "agent/session/welcome.h"
 #include "runtime/base/log.h"
 

@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "agent/peers/peers.h"
-#include "agent/peers/private.h"
+#include "agent/peers/peers_private.h"
 #include "runtime/base/log.h"
 
 static bool marked;

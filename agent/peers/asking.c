@@ -8,9 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "agent/home/room.h"
+#include "agent/home/headroom.h"
 #include "agent/loop/trouble.h"
-#include "agent/peers/private.h"
+#include "agent/peers/peers_private.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/lock_order.h"
 #include "runtime/base/log.h"

@@ -2,7 +2,7 @@
 /* Who hears what happens between nodes. */
 #include "config.h"
 
-#include "agent/peers/private.h"
+#include "agent/peers/peers_private.h"
 
 static const struct peers_hearer *const *hearers;
 static size_t hearer_count;

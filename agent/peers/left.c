@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "agent/peers/private.h"
+#include "agent/peers/peers_private.h"
 #include "runtime/base/lock_order.h"
 
 bool peers_owner_is_there(const char *host)

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "agent/peers/private.h"
+#include "agent/peers/peers_private.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/lock_order.h"
 #include "runtime/peer/rendezvous.h"

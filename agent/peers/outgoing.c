@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "agent/loop/trouble.h"
-#include "agent/peers/private.h"
+#include "agent/peers/peers_private.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/digest.h"
 #include "runtime/base/log.h"

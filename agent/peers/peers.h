@@ -5,8 +5,8 @@
 
 #include <json-c/json.h>
 
-#include "agent/session/agent.h"
 #include "agent/session/offer.h"
+#include "agent/session/sessions.h"
 #include "runtime/peer/accord.h"
 #include "runtime/peer/erasure.h"
 #include "runtime/store/publish.h"
@@ -104,7 +104,7 @@ struct peers_held {
 	uint32_t form; /* its number */
 	struct tpck_fragment fragment; /* data 0: the whole */
 };
-/* Of programs of these forms (agent/programs/identity.h). The rows are malloc'd. */
+/* Of programs of these forms (agent/programs/identity_text.h). The rows are malloc'd. */
 size_t peers_copies_held(const char *forms, size_t size, struct peers_held **rows);
 /* Event loop. Whether there are copies of parts of launches of these forms. */
 bool peers_parts_held(const char *forms, size_t size);

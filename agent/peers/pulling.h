@@ -3,7 +3,7 @@
 #ifndef TPCK_AGENT_PEERS_PULLING_H
 #define TPCK_AGENT_PEERS_PULLING_H
 
-#include "agent/peers/private.h"
+#include "agent/peers/peers_private.h"
 
 #define SEC 1000000000ull
 /* Chunks that one of several that have the whole is asked for at least. */

@@ -17,9 +17,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "agent/files/owed.h"
+#include "agent/files/debts.h"
 #include "agent/loop/trouble.h"
-#include "agent/peers/held.h"
+#include "agent/peers/held_files.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/digest.h"
 #include "runtime/base/door.h"

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "agent/peers/private.h"
+#include "agent/peers/peers_private.h"
 #include "runtime/base/lock_order.h"
 
 /* To one node, or to all. */

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "agent/loop/trouble.h"
-#include "agent/peers/private.h"
+#include "agent/peers/peers_private.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/lock_order.h"
 #include "runtime/base/log.h"

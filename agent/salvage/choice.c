@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "agent/peers/peers.h"
-#include "agent/salvage/private.h"
+#include "agent/salvage/salvage_private.h"
 #include "runtime/peer/erasure.h"
 
 void salvage_take(struct salvage *s, uint32_t node, const struct tpck_accord_holding *rows, size_t count)

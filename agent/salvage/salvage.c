@@ -10,9 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "agent/accord/accord.h"
+#include "agent/accord/joint_launches.h"
 #include "agent/peers/peers.h"
-#include "agent/salvage/private.h"
+#include "agent/salvage/salvage_private.h"
 #include "agent/session/flush.h"
 #include "agent/session/flush_private.h"
 #include "runtime/base/clock.h"
@@ -27,7 +27,7 @@
 #define STAGGER_NS (SEC / 10)
 enum { STAGGERED = 30 };
 #define FOLLOW_NS (15 * SEC)
-/* How long nodes may take to say what they have; as long as that makes nothing whole (accord/start.c). */
+/* How long nodes may take to say what they have; as long as that makes nothing whole (accord/launch_start.c). */
 #define ASK_NS (3 * SEC)
 #define PATIENT_NS (10 * SEC)
 #define LOOK_NS (SEC / 20)

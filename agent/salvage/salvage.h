@@ -9,7 +9,7 @@
 #define TPCK_AGENT_SALVAGE_SALVAGE_H
 
 #include "agent/peers/peers.h"
-#include "agent/session/agent.h"
+#include "agent/session/sessions.h"
 #include "runtime/peer/accord.h"
 
 extern const struct loop_part salvage_loop;

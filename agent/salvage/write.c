@@ -9,14 +9,14 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "agent/accord/accord.h"
+#include "agent/accord/joint_launches.h"
 #include "agent/peers/peers.h"
-#include "agent/programs/programs.h"
-#include "agent/salvage/private.h"
-#include "agent/session/copies.h"
+#include "agent/programs/met_programs.h"
+#include "agent/salvage/salvage_private.h"
+#include "agent/session/drain.h"
+#include "agent/session/events.h"
 #include "agent/session/flush.h"
 #include "agent/session/flush_private.h"
-#include "agent/session/history.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/log.h"
 

@@ -8,9 +8,9 @@
 #include <string.h>
 
 #include "agent/loop/trouble.h"
-#include "agent/session/agent.h"
 #include "agent/session/clerk.h"
-#include "agent/session/stash.h"
+#include "agent/session/sessions.h"
+#include "agent/session/stasher.h"
 #include "runtime/base/log.h"
 #include "runtime/base/tier_settings.h"
 

@@ -12,11 +12,11 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "agent/files/files.h"
-#include "agent/session/agent.h"
+#include "agent/files/publisher.h"
 #include "agent/session/clerk.h"
-#include "agent/session/history.h"
+#include "agent/session/events.h"
 #include "agent/session/prepare.h"
+#include "agent/session/sessions.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/log.h"
 

@@ -10,13 +10,13 @@
 #include <unistd.h>
 
 #include "agent/loop/trouble.h"
-#include "agent/programs/programs.h"
-#include "agent/session/copies.h"
+#include "agent/programs/met_programs.h"
+#include "agent/session/drain.h"
+#include "agent/session/events.h"
 #include "agent/session/flush.h"
 #include "agent/session/flush_private.h"
-#include "agent/session/history.h"
 #include "agent/session/prepare.h"
-#include "agent/session/stash.h"
+#include "agent/session/stasher.h"
 #include "agent/session/watermark.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/log.h"

@@ -9,11 +9,11 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "agent/session/copies.h"
+#include "agent/session/drain.h"
+#include "agent/session/events.h"
 #include "agent/session/flush.h"
 #include "agent/session/flush_private.h"
-#include "agent/session/history.h"
-#include "agent/session/stash.h"
+#include "agent/session/stasher.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/log.h"
 

@@ -3,8 +3,8 @@
 #ifndef TPCK_AGENT_SESSION_FLUSH_PRIVATE_H
 #define TPCK_AGENT_SESSION_FLUSH_PRIVATE_H
 
-#include "agent/session/agent.h"
 #include "agent/session/flush.h"
+#include "agent/session/sessions.h"
 #include "runtime/store/publish.h"
 
 /* How long a publication waits for another process that removes or publishes in the same job. */

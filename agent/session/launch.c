@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "agent/session/agent.h"
+#include "agent/session/sessions.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/log.h"
 

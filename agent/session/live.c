@@ -11,8 +11,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "agent/session/agent.h"
 #include "agent/session/prepare.h"
+#include "agent/session/sessions.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/log.h"
 

@@ -12,8 +12,8 @@
 #include <string.h>
 
 #include "agent/loop/trouble.h"
-#include "agent/programs/identity.h"
-#include "agent/programs/programs.h"
+#include "agent/programs/identity_text.h"
+#include "agent/programs/met_programs.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/log.h"
 #include "runtime/store/quarantine.h"

@@ -3,7 +3,7 @@
 #ifndef TPCK_AGENT_SESSION_OFFER_H
 #define TPCK_AGENT_SESSION_OFFER_H
 
-#include "agent/session/agent.h"
+#include "agent/session/sessions.h"
 
 /* A committed image of a session whose process is gone; pinned while the clerk looks at it. */
 struct memory_candidate {

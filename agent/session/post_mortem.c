@@ -11,12 +11,12 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "agent/files/files.h"
-#include "agent/programs/programs.h"
-#include "agent/session/agent.h"
+#include "agent/files/publisher.h"
+#include "agent/programs/met_programs.h"
 #include "agent/session/clerk.h"
-#include "agent/session/history.h"
+#include "agent/session/events.h"
 #include "agent/session/prepare.h"
+#include "agent/session/sessions.h"
 #include "agent/session/watermark.h"
 #include "agent/session/welcome.h"
 #include "runtime/base/clock.h"

@@ -10,9 +10,9 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-#include "agent/home/room.h"
-#include "agent/session/agent.h"
+#include "agent/home/headroom.h"
 #include "agent/session/prepare.h"
+#include "agent/session/sessions.h"
 #include "runtime/base/log.h"
 
 /* Of images so large one is made first. */

@@ -12,7 +12,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "agent/session/agent.h"
+#include "agent/session/sessions.h"
 #include "agent/session/stall.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/log.h"

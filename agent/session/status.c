@@ -5,9 +5,9 @@
 #include <json-c/json.h>
 #include <string.h>
 
-#include "agent/session/agent.h"
+#include "agent/session/events.h"
 #include "agent/session/flush.h"
-#include "agent/session/history.h"
+#include "agent/session/sessions.h"
 #include "agent/session/watermark.h"
 
 void status_answer(struct agent *agent, struct client *client)

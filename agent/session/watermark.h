@@ -9,7 +9,7 @@
 
 #include <json-c/json.h>
 
-#include "agent/session/agent.h"
+#include "agent/session/sessions.h"
 
 /* A tier has this step of a generation, and what was put off for it may be due. */
 void watermark_note(struct agent *agent, size_t tier, const struct tpck_point *point);

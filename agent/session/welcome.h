@@ -8,7 +8,7 @@
 
 #include <stdbool.h>
 
-#include "agent/session/agent.h"
+#include "agent/session/sessions.h"
 
 /* What the process of this number will be told; it counts once one session of the generation says whose it is. */
 void welcome_note(const struct tpck_session *session, pid_t pid, const struct tpck_welcome *welcome);

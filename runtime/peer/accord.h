@@ -18,7 +18,7 @@ enum tpck_accord_kind {
 	TPCK_ACCORD_CLOSED,   /* leader: nobody else belongs to this start */
 	TPCK_ACCORD_MEMBER,   /* to the leader: a rank is here (again). ordinal, step: the one it wants; value: its HELLO's flags; struct tpck_accord_member.
 			       * value2 1: it waits, and has been told nothing; generation: what it was made ready for, 0: nothing */
-	TPCK_ACCORD_ASK,      /* leader to all: who has what? The forms of all ranks' identities (agent/programs/identity.h) */
+	TPCK_ACCORD_ASK,      /* leader to all: who has what? The forms of all ranks' identities (agent/programs/identity_text.h) */
 	TPCK_ACCORD_HOLDS,    /* to an ASK: struct tpck_accord_holding, of ranks of these forms; value: greatest generation heard of */
 	TPCK_ACCORD_STAGE,    /* leader: make ready to go on from parent and step as `generation`; struct tpck_accord_source. value2: number of the
 			       * attempt. What was made ready before counts no more */
@@ -94,7 +94,7 @@ struct tpck_accord_message {
 	uint64_t value, value2;
 };
 
-/* A rank's identity: by its digests, and its form (agent/programs/identity.h). The text stays where the rank is. */
+/* A rank's identity: by its digests, and its form (agent/programs/identity_text.h). The text stays where the rank is. */
 struct tpck_accord_member {
 	struct tpck_identity_key key;
 	char form[40];

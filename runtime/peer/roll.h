@@ -21,7 +21,7 @@ struct tpck_roll *tpck_roll_new(uint32_t world);
 struct tpck_roll *tpck_roll_copy(const struct tpck_roll *roll);
 void tpck_roll_free(struct tpck_roll *roll);
 
-/* A rank is there (again), and asks to go on, or does not. form: of its identity (agent/programs/identity.h). 0 or -ENOMEM. */
+/* A rank is there (again), and asks to go on, or does not. form: of its identity (agent/programs/identity_text.h). 0 or -ENOMEM. */
 int tpck_roll_enter(struct tpck_roll *roll, uint32_t rank, uint32_t ordinal, const struct tpck_identity_key *key, const char *form, bool asks);
 /* The agent of the rank's node is gone. What it was stays known. */
 void tpck_roll_leave(struct tpck_roll *roll, uint32_t rank);

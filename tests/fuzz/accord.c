@@ -8,8 +8,8 @@
 
 #include "tests/fuzz/fuzz.h"
 
-#include "agent/accord/private.h"
-#include "agent/salvage/private.h"
+#include "agent/accord/accord_private.h"
+#include "agent/salvage/salvage_private.h"
 #include "runtime/base/log.h"
 #include "tests/sim-scale/around.h"
 

@@ -4,9 +4,9 @@
 
 #include "tests/fuzz/fuzz.h"
 
+#include "agent/programs/identity_text.h"
 #include "runtime/wire/message.h"
 #include "runtime/wire/segment.h"
-#include "agent/programs/identity.h"
 
 static volatile uint64_t seen;
 

@@ -14,10 +14,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "agent/accord/accord.h"
+#include "agent/accord/joint_launches.h"
 #include "agent/hello/hello.h"
-#include "agent/peers/held.h"
-#include "agent/peers/private.h"
+#include "agent/peers/held_files.h"
+#include "agent/peers/peers_private.h"
 #include "agent/salvage/salvage.h"
 #include "runtime/base/digest.h"
 #include "runtime/base/log.h"

@@ -19,10 +19,10 @@ echo '#include "hooks/hooks.h"' >>runtime/engine/engine.h
 echo '#include "runtime/store/tier.h"' >>runtime/track/arena.h
 echo '#include "runtime/engine/engine.h"' >>runtime/store/tier.h
 echo '#include "engine.h"' >>runtime/engine/attach.c
-echo '#include "agent/session/agent.h"' >>agent/loop/loop.h
-echo '#include "agent/programs/programs.h"' >>agent/home/home.h
-echo '#include "agent/peers/peers.h"' >>agent/files/files.h
-echo '#include "agent/salvage/salvage.h"' >>agent/accord/accord.h
+echo '#include "agent/session/sessions.h"' >>agent/loop/loop.h
+echo '#include "agent/programs/met_programs.h"' >>agent/home/home.h
+echo '#include "agent/peers/peers.h"' >>agent/files/publisher.h
+echo '#include "agent/salvage/salvage.h"' >>agent/accord/joint_launches.h
 echo '#include <cuda.h>' >>shim/table.h
 echo '/* They are lost. */' >>shim/doors.h
 printf '/* This is lost, too. */\n/*\n * Those are of nobody.\n */\n/* Those that wait are said. */\n' >>shim/driver.h
@@ -41,7 +41,7 @@ echo 'int asked(int fd) { return close(fd) + (int)syscall(SYS_dup, fd); }' >>run
 echo 'TPCK_HOOK_EXPORT(futimes, path)' >>hooks/libc.def
 echo 'TPCK_EXPORT int acct(const char *path) { return !path; }' >>hooks/libc_path.c
 echo 'TPCK_USE(cuNothing)' >>hooks/cuda_used.def
-echo 'int made(void) { return open("x", O_WRONLY | O_CREAT, 0600); }' >>agent/session/stash.c
+echo 'int made(void) { return open("x", O_WRONLY | O_CREAT, 0600); }' >>agent/session/stasher.c
 echo 'int looked(void) { return tpck_sys_openat(AT_FDCWD, "x", O_RDONLY, 0); }' >>runtime/view/view.c
 # Each row of what is behind the door: the file, and a way past it.
 rows='runtime/store/durable_tier.c stat("x", 0)
@@ -57,9 +57,9 @@ runtime/follow/reconcile.c tpck_sys_openat(AT_FDCWD, version, 0)
 runtime/follow/overlay.c tpck_sys_openat(AT_FDCWD, version, 0)
 runtime/replay/stash.c tpck_sys_openat(AT_FDCWD, made.store, 0)
 agent/peers/alone.c access("x", 0)
-agent/peers/shared.c opendir("x")
+agent/peers/agents_folder.c opendir("x")
 agent/peers/takeover.c unlink(mark)
-agent/peers/owed.c unlink(path)
+agent/peers/sent_files.c unlink(path)
 runtime/peer/rendezvous.c utimensat(0, "x", 0, 0)'
 printf '%s\n' "$rows" | while read -r file call; do echo "int past(void) { return (int)$call; }" >>"$file"; done
 echo 'void root(void) { tpck_settings_read(0, 0); }' >>tools/spank/epilog.c

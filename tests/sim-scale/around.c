@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "agent/hello/hello.h"
-#include "agent/programs/programs.h"
+#include "agent/programs/met_programs.h"
 #include "agent/session/clerk.h"
 #include "agent/session/flush.h"
 #include "agent/session/flush_private.h"

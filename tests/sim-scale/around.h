@@ -10,9 +10,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "agent/accord/accord.h"
+#include "agent/accord/joint_launches.h"
 #include "agent/peers/peers.h"
-#include "agent/programs/identity.h"
+#include "agent/programs/identity_text.h"
 #include "agent/salvage/salvage.h"
 #include "runtime/peer/accord.h"
 #include "tests/sim-scale/agents.h"

@@ -4,8 +4,8 @@
 
 #include <sys/stat.h>
 
-#include "agent/peers/private.h"
-#include "agent/programs/identity.h"
+#include "agent/peers/peers_private.h"
+#include "agent/programs/identity_text.h"
 #include "tests/unit/rank_images.h"
 #include "tests/unit/shm_room.h"
 

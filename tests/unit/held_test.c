@@ -8,10 +8,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "agent/files/owed.h"
-#include "agent/home/room.h"
+#include "agent/files/debts.h"
+#include "agent/home/headroom.h"
 #include "agent/loop/trouble.h"
-#include "agent/peers/held.h"
+#include "agent/peers/held_files.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/digest.h"
 #include "runtime/store/file.h"

@@ -3,8 +3,8 @@
 /* What a start pulls from peers that get lost, damage what they give and are slow, by chance: it is whole in the end, or nothing is, and no more comes than has to. */
 #include "config.h"
 
-#include "agent/peers/private.h"
-#include "agent/programs/identity.h"
+#include "agent/peers/peers_private.h"
+#include "agent/programs/identity_text.h"
 #include "tests/unit/rank_images.h"
 #include "tests/unit/shm_room.h"
 

@@ -3,7 +3,7 @@
 #include "config.h"
 
 #include "agent/peers/peers.h"
-#include "agent/salvage/private.h"
+#include "agent/salvage/salvage_private.h"
 #include "tests/unit/store_tap.h"
 
 enum { WORLD = 4, GENERATION = 7 };

@@ -7,12 +7,12 @@
 #include <stdint.h>
 #include <unistd.h>
 
+#include "agent/programs/identity_text.h"
 #include "runtime/base/identity_names.h"
 #include "runtime/policy/interval.h"
 #include "runtime/store/file.h"
 #include "runtime/store/program.h"
 #include "tests/unit/store_tap.h"
-#include "agent/programs/identity.h"
 
 static struct tpck_error err;
 #define IDENTITY(arguments) "user 0\njob j\nrank 0\nordinal 0\nexecutable /bin/a\nexecutable-digest 1\nfolder /\n" arguments "environment A=1\nenvironment B=2\nlibrary x\n"

@@ -11,7 +11,7 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
-#include "agent/files/files.h"
+#include "agent/files/publisher.h"
 #include "agent/peers/peers.h"
 #include "agent/salvage/salvage.h"
 #include "agent/session/flush.h"

@@ -4,7 +4,7 @@
 #define TPCK_TOOLS_AGENT_LEAVING_H
 
 #include "agent/peers/peers.h"
-#include "agent/session/agent.h"
+#include "agent/session/sessions.h"
 
 extern const struct loop_part leaving_loop, endings_loop;
 

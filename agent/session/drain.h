@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Copies in slower tiers: each has a thread and a cadence of its own. Event loop, unless a line says else. */
+#ifndef TPCK_AGENT_SESSION_DRAIN_H
+#define TPCK_AGENT_SESSION_DRAIN_H
+
+#include <stdbool.h>
+
+#include "agent/loop/loop.h"
+#include "runtime/store/manifest.h"
+
+extern const struct loop_part copies_loop;
+
+/* The first tier has something new. */
+void copies_wanted(void);
+/* The tier that all nodes see has something newer, from several of them: tiers behind it get it from there. */
+void copies_joined(void);
+/* Whether a checkpoint of the first tier is being copied. Any thread. */
+bool copies_need(const struct tpck_point *point);
+
+#endif
