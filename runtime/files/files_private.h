@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Between the parts of the file path: job.c (the table, the agent, start and end), wanted.c (which files), look.c (what
  * is at a path), peers.c (copies on other nodes), take.c (opening), verified.c (reading what was published), grow.c (writing more than there is room for),
- * learn.c (what turned out to be a checkpoint), rings.c (io_uring), in_place.c (what is changed in place), numbered.c (paths of descriptors), exchange.c (two that change names), calls.c (the other calls on paths), real.c (the real ones), descriptors.c, listing.c. */
+ * learn.c (what turned out to be a checkpoint), rings.c (io_uring), in_place.c (what is changed in place), numbered.c (paths of descriptors), exchange.c (two that change names), pending_layer.c, linking.c,
+ * removing.c and renaming.c (the other calls on paths), pending_names.c (for those on names), real_layer.c (the real calls), descriptors.c, listing.c. */
 #ifndef TPCK_RUNTIME_FILES_FILES_PRIVATE_H
 #define TPCK_RUNTIME_FILES_FILES_PRIVATE_H
 
@@ -84,6 +85,7 @@ struct tpck_pending {
 	char path[TPCK_FILES_PATH]; /* where its bytes are; scratch before */
 };
 enum tpck_seen tpck_files_look(int folder, const char *path, bool follow, struct tpck_pending *pending);
+bool tpck_files_is_pending(int folder, const char *path, bool follow);
 /* What the kernel says of a path that leads through a name which is pending, or about to go, is what it says of the job's. */
 static inline int tpck_files_verdict(int result, int folder, const char *path)
 {
@@ -180,9 +182,41 @@ bool tpck_files_in_ring(uint64_t serial);
 /* One more file is taken. */
 void tpck_files_taken(struct tpck_view *view);
 
-/* ---- calls.c ---- */
+/* ---- pending_names.c ---- */
+/* What the job sees by this name, whether or not a slash behind it says that a folder is meant. */
+enum tpck_seen tpck_files_look_at_name(int folder, const char *path, struct tpck_pending *pending);
+/* Whether the name of something that is to be made is one of a file that the job sees: errno is EEXIST then. A name that is to go goes first. */
+bool tpck_files_name_taken(int folder, const char *path);
+/* A folder's own name as the agent opens it, in TPCK_FILES_PATH bytes. False: it is none. */
+bool tpck_files_own_name(int fd, char *path);
 /* The folder of a path: what names it, and its own name as the agent can open it, in TPCK_FILES_PATH bytes. False: there is none. */
 bool tpck_files_folder_of(int folder, const char *path, struct stat *found, char *absolute, const char **name);
+/* Whether something that closed later than `order` is still owed: what is done now is done behind it. The lock is held. */
+bool tpck_files_owed_behind(struct tpck_view *view, uint64_t order);
+/* The name goes once what is owed before is there. False: it cannot. The lock is held. */
+bool tpck_files_remove_later(struct tpck_view *view, const struct stat *parent, const char *path, const char *name, const struct stat *there);
+/* Whether this process may make and remove names in the folder. */
+bool tpck_files_may_change(const char *folder);
+/* Whether it is another user's, in a folder that guards what is others' (its sticky bit). */
+bool tpck_files_guarded(const struct stat *parent, const struct stat *there);
+
+/* ---- linking.c ---- */
+/* A file that is at its path gets this name, too, once what is owed before is there, or, `renames`, in place of its own. 0, -1 with errno, or -2: it is the
+ * file system's. */
+int tpck_files_link_later(int from_folder, const char *from, int to_folder, const char *to, int flags, bool renames, bool replaces, enum tpck_wanted wanted);
+/* Of the layer. */
+int tpck_pending_link(const struct tpck_at *from, const struct tpck_at *to, int flags);
+int tpck_pending_symlink(const char *target, const struct tpck_at *at);
+
+/* ---- removing.c ---- */
+/* Whether the job sees something pending in a folder. *owed: something of it is, seen or not. */
+bool tpck_files_holds_pending(int folder, const char *path, bool *owed);
+/* Of the layer. */
+int tpck_pending_unlink(const struct tpck_at *at, int flags);
+
+/* ---- renaming.c ---- */
+/* Of the layer. */
+int tpck_pending_rename(const struct tpck_at *from, const struct tpck_at *to, unsigned flags);
 /* What is at its path, which may be a folder with files in it that are being written. */
 int tpck_files_rename_real(int from_folder, const char *from, int to_folder, const char *to, unsigned flags);
 

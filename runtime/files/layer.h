@@ -2,10 +2,10 @@
 /*
  * What a process of the job sees at a path, in layers. A call on a path goes to the first of them, and down to the next where a layer has nothing to say:
  *
- *   tpck_layer_top      follow/layers.c  what another process of the job has made that runs forward; compilers' files that are hidden
- *   tpck_layer_follow   follow/calls.c   the record, or, while running forward, the overlay
- *   tpck_layer_pending  files/calls.c    the program's own files that are not at their paths yet
- *   tpck_layer_kernel   files/real.c     what the kernel says
+ *   tpck_layer_top      follow/top_layer.c     what another process of the job has made that runs forward; compilers' files that are hidden
+ *   tpck_layer_follow   follow/follow_layer.c  the record, or, while running forward, the overlay
+ *   tpck_layer_pending  files/pending_layer.c  the program's own files that are not at their paths yet
+ *   tpck_layer_kernel   files/real_layer.c     what the kernel says
  *
  * Calls that the job's view of files differs for and that are in no table: files/files.h (descriptors, listings, sockets), follow/follow.h (listings).
  * doc/interception.md has a row for each call of libc's.

@@ -113,6 +113,13 @@ enum tpck_seen tpck_files_look(int folder, const char *path, bool follow, struct
 	return seen;
 }
 
+TPCK_FILES_SLOW bool tpck_files_is_pending(int folder, const char *path, bool follow)
+{
+	struct tpck_pending pending;
+
+	return !tpck_files_idle() && tpck_files_look(folder, path, follow, &pending) != TPCK_SEEN_REAL;
+}
+
 /* The folders of a path, from its begin: what is pending or to go among them says what the path is: an errno,
  * or 0: the kernel has said it. `length`: up to where it leads through. */
 static int along(int folder, char *path, size_t length)

@@ -633,16 +633,9 @@ int tpck_pending_open(const struct tpck_at *at, int flags, mode_t mode)
 	return fd;
 }
 
-static TPCK_FILES_SLOW bool is_pending(const struct tpck_at *at)
-{
-	struct tpck_pending pending;
-
-	return tpck_files_look(at->folder, at->path, true, &pending) != TPCK_SEEN_REAL;
-}
-
 static bool seen_redirects(const struct tpck_at *at, int flags)
 {
-	if (!tpck_files_idle() && (is_pending(at) || (writes(flags) && tpck_files_numbered(at->path) >= 0)))
+	if (!tpck_files_idle() && (tpck_files_is_pending(at->folder, at->path, true) || (writes(flags) && tpck_files_numbered(at->path) >= 0)))
 		return true;
 	return writes(flags) && tpck_files_may_take() && tpck_files_wanted(at);
 }

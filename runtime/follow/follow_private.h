@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Between the parts of following files: calls.c (the calls), paths.c, record.c and lists.c (while recording), early.c (before a
+ * Between the parts of following files: follow_layer.c (the calls), top_layer.c (what is in front of it), paths.c, record.c and lists.c (while recording), early.c (before a
  * device is met), overlay.c
  * (running forward), learnt.c (what the log says of paths), folders.c (descriptors and names of folders), temporary.c,
  * output.c (standard output and error), and reconcile.c (the real files become what the overlay says).
@@ -263,7 +263,7 @@ bool tpck_seen_stat(const struct tpck_at *at, struct stat *found, int *result);
 /* Whether opening it may be. */
 bool tpck_seen_redirects(const struct tpck_at *at, int flags);
 
-/* ---- calls.c ---- */
+/* ---- follow_layer.c ---- */
 /* 0, or -1 with EFAULT. */
 int tpck_follow_to_statx(const struct stat *from, struct statx *to);
 

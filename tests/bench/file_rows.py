@@ -165,7 +165,7 @@ def commands(table):
                 ratios=[a / b for a, b in zip(figures, bases)], aim="<= 100 us more", note=f"{(figure - base) * 1e6:+.0f} us")
         python = find_python()
         source = os.path.abspath(os.path.join(HERE, "../.."))
-        large = os.path.join(source, "runtime/files/calls.c")
+        large = os.path.join(source, "runtime/files/descriptors.c")
         with open(large, encoding="utf-8") as f:
             lines = len(f.readlines())
         for what, argv, rounds in (("compiling a C file", ["cc", "-O2", "-c", "-o", "some.o", "some.c"], 40),
