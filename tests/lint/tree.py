@@ -206,6 +206,17 @@ def rule_names():
             yield f"{name}: say what is in it"
 
 
+def rule_no_two_files_have_the_same_name():
+    """So that a name in a comment, a log line or a debugger is of one file. Each program has a main.c; tests may be called as what they test."""
+    of = {}
+    for name in FILES:
+        if name.endswith((".c", ".h")) and not name.startswith("tests/") and os.path.basename(name) != "main.c":
+            of.setdefault(os.path.basename(name), []).append(name)
+    for name, paths in sorted(of.items()):
+        if len(paths) > 1:
+            yield f"{', '.join(paths)}: give all but one of them a name of their own, which says what is in it"
+
+
 # Where the path is the program's or the user's own, who may have a link there.
 MADE_THROUGH_LINKS = {
     ("runtime/base/log.c", "O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC"),

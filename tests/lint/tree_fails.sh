@@ -32,6 +32,7 @@ printf 'See \140runtime/base/gone.c\140.\n' >>doc/outside.md
 printf '\nMore is in doc/gone.md, and in doc/store.md, "Nothing".\n' >>doc/record.md
 printf '/* SPDX-License-Identifier: Apache-2.0 */\n/* A file. */\n#include <stdio.h>\n' >tools/cli/helpers.c
 printf 'int x;\nvoid y(void) { pthread_mutex_lock(&nowhere); }\n' >shim/bare.c
+cp shim/bare.c tools/cli/bare.c && cp shim/bare.c tools/cli/main.c
 printf '/* SPDX-License-Identifier: Apache-2.0 */\n/* A header. */\n#ifndef A_H\n#define A_H\nextern size_t alone;\n#endif\n' >shim/lonely.h
 # shellcheck disable=SC2016 # a line for another script
 printf '#!/bin/sh\n# SPDX-License-Identifier: Apache-2.0\n# A script.\nrm $1\nunused=1\n' >tools/cli/careless.sh
@@ -106,6 +107,8 @@ reports "doc/record.md:$(wc -l <doc/record.md): there is no doc/gone.md"
 reports "doc/record.md:$(wc -l <doc/record.md): doc/store.md has no heading \"Nothing\""
 reports 'tools/cli/helpers.c: config.h is not its first include'
 reports 'tools/cli/helpers.c: say what is in it'
+reports 'shim/bare.c, tools/cli/bare.c: give all but one of them a name of their own'
+grep -q 'tools/cli/main.c.*of their own' said && failed=1
 reports 'shim/bare.c:1: no SPDX line at its head'
 reports 'shim/lonely.h: its guard is not TPCK_SHIM_LONELY_H'
 reports 'lonely.h:5:8: error: unknown type name'
