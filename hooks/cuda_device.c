@@ -42,12 +42,6 @@ static int settle(struct relaxed before, CUresult result)
 	}
 }
 
-#define DEVICE_CALL(symbol, ...)                                   \
-	do {                                                       \
-		struct relaxed before = relax();                   \
-		return settle(before, tpck_cuda.symbol(__VA_ARGS__)); \
-	} while (0)
-
 static int reserve(int device, uint64_t hint, uint64_t bytes)
 {
 	struct relaxed before = relax();
@@ -120,15 +114,18 @@ static int back(int device, uint64_t address, uint64_t bytes)
 
 static int unback(int device, uint64_t address, uint64_t bytes)
 {
+	struct relaxed before = relax();
+
 	(void)device;
-	DEVICE_CALL(cuMemUnmap, address, bytes);
+	return settle(before, tpck_cuda.cuMemUnmap(address, bytes));
 }
 
 static int share(int with, uint64_t address, uint64_t bytes)
 {
 	CUmemAccessDesc access = {.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = with}, .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+	struct relaxed before = relax();
 
-	DEVICE_CALL(cuMemSetAccess, address, bytes, &access, 1);
+	return settle(before, tpck_cuda.cuMemSetAccess(address, bytes, &access, 1));
 }
 
 static int current(void)
@@ -208,22 +205,30 @@ static int stream_synchronize(tpck_stream_handle stream)
 
 static int stream_create(tpck_stream_handle *stream)
 {
-	DEVICE_CALL(cuStreamCreate, (CUstream *)stream, CU_STREAM_NON_BLOCKING);
+	struct relaxed before = relax();
+
+	return settle(before, tpck_cuda.cuStreamCreate((CUstream *)stream, CU_STREAM_NON_BLOCKING));
 }
 
 static int event_create(tpck_event_handle *event, bool timed)
 {
-	DEVICE_CALL(cuEventCreate, (CUevent *)event, (timed ? 0 : CU_EVENT_DISABLE_TIMING) | CU_EVENT_BLOCKING_SYNC);
+	struct relaxed before = relax();
+
+	return settle(before, tpck_cuda.cuEventCreate((CUevent *)event, (timed ? 0 : CU_EVENT_DISABLE_TIMING) | CU_EVENT_BLOCKING_SYNC));
 }
 
 static int event_record(tpck_event_handle event, tpck_stream_handle stream)
 {
-	DEVICE_CALL(cuEventRecord, event, stream);
+	struct relaxed before = relax();
+
+	return settle(before, tpck_cuda.cuEventRecord(event, stream));
 }
 
 static int event_synchronize(tpck_event_handle event)
 {
-	DEVICE_CALL(cuEventSynchronize, event);
+	struct relaxed before = relax();
+
+	return settle(before, tpck_cuda.cuEventSynchronize(event));
 }
 
 static bool event_passed(tpck_event_handle event)
@@ -235,12 +240,16 @@ static bool event_passed(tpck_event_handle event)
 
 static int event_destroy(tpck_event_handle event)
 {
-	DEVICE_CALL(cuEventDestroy_v2, event);
+	struct relaxed before = relax();
+
+	return settle(before, tpck_cuda.cuEventDestroy_v2(event));
 }
 
 static int stream_wait_event(tpck_stream_handle stream, tpck_event_handle event)
 {
-	DEVICE_CALL(cuStreamWaitEvent, stream, event, 0);
+	struct relaxed before = relax();
+
+	return settle(before, tpck_cuda.cuStreamWaitEvent(stream, event, 0));
 }
 
 static uint64_t event_elapsed(tpck_event_handle from, tpck_event_handle to)
@@ -266,27 +275,37 @@ static int host_alloc(void **host, uint64_t *device_address, size_t bytes)
 
 static int host_free(void *host)
 {
-	DEVICE_CALL(cuMemFreeHost, host);
+	struct relaxed before = relax();
+
+	return settle(before, tpck_cuda.cuMemFreeHost(host));
 }
 
 static int host_register(void *host, size_t bytes)
 {
-	DEVICE_CALL(cuMemHostRegister_v2, host, bytes, CU_MEMHOSTREGISTER_PORTABLE);
+	struct relaxed before = relax();
+
+	return settle(before, tpck_cuda.cuMemHostRegister_v2(host, bytes, CU_MEMHOSTREGISTER_PORTABLE));
 }
 
 static int host_unregister(void *host)
 {
-	DEVICE_CALL(cuMemHostUnregister, host);
+	struct relaxed before = relax();
+
+	return settle(before, tpck_cuda.cuMemHostUnregister(host));
 }
 
 static int copy_from_device(void *host, uint64_t address, size_t bytes, tpck_stream_handle stream)
 {
-	DEVICE_CALL(cuMemcpyDtoHAsync_v2, host, address, bytes, stream);
+	struct relaxed before = relax();
+
+	return settle(before, tpck_cuda.cuMemcpyDtoHAsync_v2(host, address, bytes, stream));
 }
 
 static int copy_to_device(uint64_t address, const void *host, size_t bytes)
 {
-	DEVICE_CALL(cuMemcpyHtoD_v2, address, host, bytes);
+	struct relaxed before = relax();
+
+	return settle(before, tpck_cuda.cuMemcpyHtoD_v2(address, host, bytes));
 }
 
 static bool is_capturing(tpck_stream_handle stream)
@@ -329,7 +348,9 @@ static int device_alloc(uint64_t *address, size_t bytes)
 
 static int device_free(uint64_t address)
 {
-	DEVICE_CALL(cuMemFree_v2, address);
+	struct relaxed before = relax();
+
+	return settle(before, tpck_cuda.cuMemFree_v2(address));
 }
 
 static CUfunction digest_function;

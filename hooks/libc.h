@@ -13,12 +13,11 @@
  * it knows nothing of the pointer. */
 #define TPCK_MAYBE_NULL(pointer) __asm__("" : "+r"(pointer))
 
-/* At the beginning of each hook that looks at a path: one that cannot be read, or does not end, is the kernel's to refuse, by
+/* Asked at the beginning of each hook that looks at a path: one that cannot be read, or does not end, is the kernel's to refuse, by
  * the call as the program made it. */
-#define TPCK_UNREADABLE(path, call)                                      \
-	do {                                                             \
-		if (__builtin_expect(!tpck_readable_path(path), 0))      \
-			return call;                                     \
-	} while (0)
+static inline bool tpck_unreadable(const char *path)
+{
+	return __builtin_expect(!tpck_readable_path(path), 0);
+}
 
 #endif

@@ -199,7 +199,8 @@ TPCK_EXPORT long pathconf(const char *path, int name)
 
 	if (!real)
 		real = (long (*)(const char *, int))tpck_real_dlsym(RTLD_NEXT, "pathconf");
-	TPCK_UNREADABLE(path, real(path, name));
+	if (tpck_unreadable(path))
+		return real(path, name);
 	/* One of these is of the file, not of where it is. */
 	at = name == _PC_ASYNC_IO ? tpck_layer_pending.place(TPCK_AT(AT_FDCWD, path), true, false, buffer) : around(path, buffer);
 	return told(at ? real(at, name) : -1, path);
@@ -221,7 +222,8 @@ static int ask(ask_path *real, const char *name, const char *path, void *found, 
 	char buffer[TPCK_LAYER_PATH];
 	const char *at;
 
-	TPCK_UNREADABLE(path, real(path, found));
+	if (tpck_unreadable(path))
+		return real(path, found);
 	at = around(path, buffer);
 	return said(name, path, (int)told(at ? real(at, found) : -1, path), found, size, caller);
 }

@@ -35,7 +35,8 @@ static int open_file(int folder, const char *path, int flags, mode_t mode, const
 	struct tpck_thread *self;
 	int fd;
 
-	TPCK_UNREADABLE(path, (int)syscall(SYS_openat, folder, path, flags, mode));
+	if (tpck_unreadable(path))
+		return (int)syscall(SYS_openat, folder, path, flags, mode);
 	if (tpck_machine_open(path, flags, caller, &fd))
 		return fd;
 	self = tpck_engine_enter();
@@ -301,8 +302,10 @@ static FILE *stream_open(const char *path, const char *mode, const void *caller,
 	struct tpck_thread *self;
 	FILE *stream;
 
-	TPCK_UNREADABLE(path, real(path, mode));
-	TPCK_UNREADABLE(mode, real(path, mode));
+	if (tpck_unreadable(path))
+		return real(path, mode);
+	if (tpck_unreadable(mode))
+		return real(path, mode);
 	if (tpck_machine_stream(path, mode, caller, &stream))
 		return stream;
 	self = tpck_engine_enter();

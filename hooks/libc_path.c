@@ -39,8 +39,10 @@ TPCK_EXPORT int rename(const char *from, const char *to)
 {
 	struct tpck_thread *self;
 
-	TPCK_UNREADABLE(from, (int)syscall(SYS_rename, from, to));
-	TPCK_UNREADABLE(to, (int)syscall(SYS_rename, from, to));
+	if (tpck_unreadable(from))
+		return (int)syscall(SYS_rename, from, to);
+	if (tpck_unreadable(to))
+		return (int)syscall(SYS_rename, from, to);
 	tpck_programs_takes(AT_FDCWD, from);
 	self = tpck_engine_enter();
 	return left(self, tpck_layer_top.rename(AT(AT_FDCWD, from), AT(AT_FDCWD, to), 0));
@@ -50,8 +52,10 @@ TPCK_EXPORT int renameat(int from_folder, const char *from, int to_folder, const
 {
 	struct tpck_thread *self;
 
-	TPCK_UNREADABLE(from, (int)syscall(SYS_renameat, from_folder, from, to_folder, to));
-	TPCK_UNREADABLE(to, (int)syscall(SYS_renameat, from_folder, from, to_folder, to));
+	if (tpck_unreadable(from))
+		return (int)syscall(SYS_renameat, from_folder, from, to_folder, to);
+	if (tpck_unreadable(to))
+		return (int)syscall(SYS_renameat, from_folder, from, to_folder, to);
 	tpck_programs_takes(from_folder, from);
 	self = tpck_engine_enter();
 	return left(self, tpck_layer_top.rename(AT(from_folder, from), AT(to_folder, to), 0));
@@ -61,7 +65,8 @@ TPCK_EXPORT int unlink(const char *path)
 {
 	struct tpck_thread *self;
 
-	TPCK_UNREADABLE(path, (int)syscall(SYS_unlink, path));
+	if (tpck_unreadable(path))
+		return (int)syscall(SYS_unlink, path);
 	tpck_programs_takes(AT_FDCWD, path);
 	self = tpck_engine_enter();
 	return left(self, tpck_layer_top.unlink(AT(AT_FDCWD, path), 0));
@@ -71,7 +76,8 @@ TPCK_EXPORT int unlinkat(int folder, const char *path, int flags)
 {
 	struct tpck_thread *self;
 
-	TPCK_UNREADABLE(path, (int)syscall(SYS_unlinkat, folder, path, flags));
+	if (tpck_unreadable(path))
+		return (int)syscall(SYS_unlinkat, folder, path, flags);
 	tpck_programs_takes(folder, path);
 	self = tpck_engine_enter();
 	return left(self, tpck_layer_top.unlink(AT(folder, path), flags));
@@ -81,7 +87,8 @@ TPCK_EXPORT int rmdir(const char *path)
 {
 	struct tpck_thread *self;
 
-	TPCK_UNREADABLE(path, (int)syscall(SYS_rmdir, path));
+	if (tpck_unreadable(path))
+		return (int)syscall(SYS_rmdir, path);
 	self = tpck_engine_enter();
 	return left(self, tpck_layer_top.unlink(AT(AT_FDCWD, path), AT_REMOVEDIR));
 }
@@ -110,7 +117,8 @@ TPCK_EXPORT int mkdir(const char *path, mode_t mode)
 {
 	struct tpck_thread *self;
 
-	TPCK_UNREADABLE(path, (int)syscall(SYS_mkdir, path, mode));
+	if (tpck_unreadable(path))
+		return (int)syscall(SYS_mkdir, path, mode);
 	self = tpck_engine_enter();
 	return left(self, made_folder(AT_FDCWD, path, tpck_layer_top.mkdir(AT(AT_FDCWD, path), mode)));
 }
@@ -119,14 +127,16 @@ TPCK_EXPORT int mkdirat(int folder, const char *path, mode_t mode)
 {
 	struct tpck_thread *self;
 
-	TPCK_UNREADABLE(path, (int)syscall(SYS_mkdirat, folder, path, mode));
+	if (tpck_unreadable(path))
+		return (int)syscall(SYS_mkdirat, folder, path, mode);
 	self = tpck_engine_enter();
 	return left(self, made_folder(folder, path, tpck_layer_top.mkdir(AT(folder, path), mode)));
 }
 
 static int make_node(int folder, const char *path, mode_t mode, dev_t device)
 {
-	TPCK_UNREADABLE(path, (int)syscall(SYS_mknodat, folder, path, mode, (unsigned)device));
+	if (tpck_unreadable(path))
+		return (int)syscall(SYS_mknodat, folder, path, mode, (unsigned)device);
 	/* The kernel's numbers have 32 bits. */
 	if ((unsigned)device != device) {
 		errno = EINVAL;
@@ -289,7 +299,8 @@ static int access_at(int folder, const char *path, int mode, int flags)
 		self = tpck_engine_enter();
 		return left(self, self ? tpck_follow_first_access(path, mode, flags) : kernel_access(folder, path, mode, flags));
 	}
-	TPCK_UNREADABLE(path, kernel_access(folder, path, mode, flags));
+	if (tpck_unreadable(path))
+		return kernel_access(folder, path, mode, flags);
 	self = tpck_engine_enter();
 	return left(self, tpck_layer_top.access(AT(folder, path), mode, flags));
 }
@@ -308,7 +319,8 @@ TPCK_EXPORT int truncate(const char *path, off_t bytes)
 {
 	struct tpck_thread *self;
 
-	TPCK_UNREADABLE(path, (int)syscall(SYS_truncate, path, bytes));
+	if (tpck_unreadable(path))
+		return (int)syscall(SYS_truncate, path, bytes);
 	self = tpck_engine_enter();
 	return left(self, tpck_layer_top.truncate(AT(AT_FDCWD, path), bytes));
 }
@@ -317,7 +329,8 @@ TPCK_EXPORT int truncate64(const char *path, off64_t bytes)
 {
 	struct tpck_thread *self;
 
-	TPCK_UNREADABLE(path, (int)syscall(SYS_truncate, path, bytes));
+	if (tpck_unreadable(path))
+		return (int)syscall(SYS_truncate, path, bytes);
 	self = tpck_engine_enter();
 	return left(self, tpck_layer_top.truncate(AT(AT_FDCWD, path), bytes));
 }
@@ -326,8 +339,10 @@ TPCK_EXPORT int symlink(const char *target, const char *path)
 {
 	struct tpck_thread *self;
 
-	TPCK_UNREADABLE(target, (int)syscall(SYS_symlink, target, path));
-	TPCK_UNREADABLE(path, (int)syscall(SYS_symlink, target, path));
+	if (tpck_unreadable(target))
+		return (int)syscall(SYS_symlink, target, path);
+	if (tpck_unreadable(path))
+		return (int)syscall(SYS_symlink, target, path);
 	self = tpck_engine_enter();
 	return left(self, tpck_layer_top.symlink(target, AT(AT_FDCWD, path)));
 }
@@ -336,8 +351,10 @@ TPCK_EXPORT int symlinkat(const char *target, int folder, const char *path)
 {
 	struct tpck_thread *self;
 
-	TPCK_UNREADABLE(target, (int)syscall(SYS_symlinkat, target, folder, path));
-	TPCK_UNREADABLE(path, (int)syscall(SYS_symlinkat, target, folder, path));
+	if (tpck_unreadable(target))
+		return (int)syscall(SYS_symlinkat, target, folder, path);
+	if (tpck_unreadable(path))
+		return (int)syscall(SYS_symlinkat, target, folder, path);
 	self = tpck_engine_enter();
 	return left(self, tpck_layer_top.symlink(target, AT(folder, path)));
 }
@@ -357,8 +374,10 @@ TPCK_EXPORT int link(const char *from, const char *to)
 {
 	struct tpck_thread *self;
 
-	TPCK_UNREADABLE(from, (int)syscall(SYS_link, from, to));
-	TPCK_UNREADABLE(to, link_nowhere(AT_FDCWD, from, AT_FDCWD, to, 0));
+	if (tpck_unreadable(from))
+		return (int)syscall(SYS_link, from, to);
+	if (tpck_unreadable(to))
+		return link_nowhere(AT_FDCWD, from, AT_FDCWD, to, 0);
 	self = tpck_engine_enter();
 	return left(self, tpck_layer_top.link(AT(AT_FDCWD, from), AT(AT_FDCWD, to), 0));
 }
@@ -367,8 +386,10 @@ TPCK_EXPORT int linkat(int from_folder, const char *from, int to_folder, const c
 {
 	struct tpck_thread *self;
 
-	TPCK_UNREADABLE(from, (int)syscall(SYS_linkat, from_folder, from, to_folder, to, flags));
-	TPCK_UNREADABLE(to, link_nowhere(from_folder, from, to_folder, to, flags));
+	if (tpck_unreadable(from))
+		return (int)syscall(SYS_linkat, from_folder, from, to_folder, to, flags);
+	if (tpck_unreadable(to))
+		return link_nowhere(from_folder, from, to_folder, to, flags);
 	self = tpck_engine_enter();
 	return left(self, tpck_layer_top.link(AT(from_folder, from), AT(to_folder, to), flags));
 }
@@ -377,7 +398,8 @@ TPCK_EXPORT int chmod(const char *path, mode_t mode)
 {
 	struct tpck_thread *self;
 
-	TPCK_UNREADABLE(path, (int)syscall(SYS_chmod, path, mode));
+	if (tpck_unreadable(path))
+		return (int)syscall(SYS_chmod, path, mode);
 	self = tpck_engine_enter();
 	return left(self, tpck_layer_top.chmod(AT(AT_FDCWD, path), mode));
 }
@@ -393,7 +415,8 @@ TPCK_EXPORT int fchmodat(int folder, const char *path, mode_t mode, int flags)
 			real = (int (*)(int, const char *, mode_t, int))tpck_real_dlsym(RTLD_NEXT, "fchmodat");
 		return real(folder, path, mode, flags);
 	}
-	TPCK_UNREADABLE(path, (int)syscall(SYS_fchmodat, folder, path, mode));
+	if (tpck_unreadable(path))
+		return (int)syscall(SYS_fchmodat, folder, path, mode);
 	self = tpck_engine_enter();
 	return left(self, tpck_layer_top.chmod(AT(folder, path), mode));
 }
@@ -402,7 +425,8 @@ static int set_times(int folder, const char *path, const struct timespec times[2
 {
 	struct tpck_thread *self;
 
-	TPCK_UNREADABLE(path, (int)syscall(SYS_utimensat, folder, path, times, flags));
+	if (tpck_unreadable(path))
+		return (int)syscall(SYS_utimensat, folder, path, times, flags);
 	self = tpck_engine_enter();
 	return left(self, tpck_layer_top.times(AT(folder, path), times, flags));
 }
@@ -465,7 +489,8 @@ static ssize_t read_link(int folder, const char *path, char *target, size_t size
 	struct tpck_thread *self;
 	ssize_t got;
 
-	TPCK_UNREADABLE(path, syscall(SYS_readlinkat, folder, path, target, size));
+	if (tpck_unreadable(path))
+		return syscall(SYS_readlinkat, folder, path, target, size);
 	self = tpck_engine_enter();
 	got = tpck_layer_top.readlink(AT(folder, path), target, size);
 	if (self)
@@ -500,8 +525,10 @@ TPCK_EXPORT int renameat2(int from_folder, const char *from, int to_folder, cons
 {
 	struct tpck_thread *self;
 
-	TPCK_UNREADABLE(from, (int)syscall(SYS_renameat2, from_folder, from, to_folder, to, flags));
-	TPCK_UNREADABLE(to, (int)syscall(SYS_renameat2, from_folder, from, to_folder, to, flags));
+	if (tpck_unreadable(from))
+		return (int)syscall(SYS_renameat2, from_folder, from, to_folder, to, flags);
+	if (tpck_unreadable(to))
+		return (int)syscall(SYS_renameat2, from_folder, from, to_folder, to, flags);
 	if (!flags)
 		return renameat(from_folder, from, to_folder, to);
 	self = tpck_engine_enter();
@@ -520,7 +547,8 @@ static int stat_at(int folder, const char *path, struct stat *found, int flags)
 		self = tpck_engine_enter();
 		return left(self, self ? tpck_follow_first_stat(path, found, flags) : syscall(SYS_newfstatat, folder, path, found, flags));
 	}
-	TPCK_UNREADABLE(path, (int)syscall(SYS_newfstatat, folder, path, found, flags));
+	if (tpck_unreadable(path))
+		return (int)syscall(SYS_newfstatat, folder, path, found, flags);
 	self = tpck_engine_enter();
 	return left(self, tpck_layer_top.stat(AT(folder, path), found, flags));
 }
@@ -650,7 +678,8 @@ TPCK_EXPORT int statx(int folder, const char *restrict path, int flags, unsigned
 {
 	struct tpck_thread *self;
 
-	TPCK_UNREADABLE(path, (int)syscall(SYS_statx, folder, path, flags, mask, found));
+	if (tpck_unreadable(path))
+		return (int)syscall(SYS_statx, folder, path, flags, mask, found);
 	self = tpck_engine_enter();
 	return left(self, tpck_layer_top.statx(AT(folder, path), flags, mask, found));
 }
