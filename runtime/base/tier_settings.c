@@ -209,3 +209,13 @@ TPCK_AT_START void tpck_settings_store(const struct tpck_settings *settings, cha
 
 	(void)tpck_settings_tier(settings, 0, kind, path, size);
 }
+
+bool tpck_settings_store_file(const struct tpck_settings *settings, const char *start_folder, const char *job, const char *name, char *path, size_t size)
+{
+	char store[TPCK_SETTING_TEXT_MAX + 16];
+	int length;
+
+	tpck_settings_store(settings, store, sizeof store);
+	length = snprintf(path, size, "%s%s%s/%s/%s", *store == '/' ? "" : start_folder, *store == '/' ? "" : "/", store, job, name);
+	return length >= 0 && (size_t)length < size;
+}

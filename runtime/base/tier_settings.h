@@ -29,5 +29,7 @@ void tpck_settings_state(char *path, size_t size);
 void tpck_settings_state_of(const char *state, const char *home, uid_t uid, char *path, size_t size);
 /* The first one's folder. */
 void tpck_settings_store(const struct tpck_settings *settings, char *path, size_t size);
+/* A file of a job's in there; where the folder's path is not absolute it begins in `start_folder`. False: the path is too long. */
+bool tpck_settings_store_file(const struct tpck_settings *settings, const char *start_folder, const char *job, const char *name, char *path, size_t size);
 
 #endif

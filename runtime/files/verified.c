@@ -92,15 +92,6 @@ TPCK_AT_START void tpck_files_verify_start(const char *job, const char *start_fo
 	published.start_folder = start_folder;
 }
 
-static void log_path(char *path, size_t size)
-{
-	char store[TPCK_SETTING_TEXT_MAX + 16];
-
-	tpck_settings_store(tpck_files_settings, store, sizeof store);
-	snprintf(path, size, "%s%s%s/%s/" TPCK_SUMS_LOG, *store == '/' ? "" : published.start_folder, *store == '/' ? "" : "/", store,
-		 published.job);
-}
-
 void tpck_files_verify_forked(void)
 {
 	/* Another thread was at it: what it had half made is left alone. */
@@ -211,7 +202,8 @@ static int open_log(struct stat *log)
 	char path[TPCK_FILES_PATH];
 	int fd;
 
-	log_path(path, sizeof path);
+	if (!tpck_settings_store_file(tpck_files_settings, published.start_folder, published.job, TPCK_SUMS_LOG, path, sizeof path))
+		return -1;
 	fd = tpck_sys_openat(AT_FDCWD, path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0);
 	if (fd >= 0 && (tpck_sys_fstatat(fd, "", log, AT_EMPTY_PATH) || !S_ISREG(log->st_mode) || log->st_uid != geteuid())) {
 		tpck_sys_close(fd);
@@ -227,9 +219,9 @@ static void look(void)
 	struct stat log;
 	int fd;
 
-	log_path(path, sizeof path);
 	atomic_store(&published.looked_ns, tpck_clock_tick_ns());
-	if (tpck_sys_fstatat(AT_FDCWD, path, &log, AT_SYMLINK_NOFOLLOW) ||
+	if (!tpck_settings_store_file(tpck_files_settings, published.start_folder, published.job, TPCK_SUMS_LOG, path, sizeof path) ||
+	    tpck_sys_fstatat(AT_FDCWD, path, &log, AT_SYMLINK_NOFOLLOW) ||
 	    (log.st_ino == published.log_inode && (uint64_t)log.st_size == published.seen))
 		return;
 	fd = open_log(&log);
