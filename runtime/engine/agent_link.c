@@ -3,7 +3,7 @@
 #include "config.h"
 
 #include "runtime/base/kernel.h"
-#include "runtime/engine/link.h"
+#include "runtime/engine/agent_link.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -30,8 +30,8 @@ enum { TICK_MS = 100, TICK_SOON_MS = 2, WELCOME_MS = 10000, APART_MS = 30000, OF
 #define SOON_NS 10000000000ull
 enum { SOON_AT_ONCE = 4, PAUSE_MS = 500, LONGEST_MS = 60000 };
 
-static struct tpck_link_options options;
-static struct tpck_link_events events;
+static struct tpck_agent_options options;
+static struct tpck_agent_events events;
 static struct tpck_reach who TPCK_LARGE;
 static _Atomic int socket_now = -1;
 static uint64_t generation;
@@ -138,8 +138,8 @@ static int map_control(struct tpck_error *err)
 	return 0;
 }
 
-int tpck_link_hello(const struct tpck_link_options *with, struct tpck_welcome *welcome,
-		    struct tpck_control **control, struct tpck_error *err)
+int tpck_agent_hello(const struct tpck_agent_options *with, struct tpck_welcome *welcome,
+		     struct tpck_control **control, struct tpck_error *err)
 {
 	int fd, result, again = 0;
 
@@ -176,7 +176,7 @@ int tpck_link_hello(const struct tpck_link_options *with, struct tpck_welcome *w
 	return 0;
 }
 
-void tpck_link_send(enum tpck_message_type type, const void *payload, uint32_t bytes)
+void tpck_agent_send(enum tpck_message_type type, const void *payload, uint32_t bytes)
 {
 	int fd = atomic_load(&socket_now);
 
@@ -184,7 +184,7 @@ void tpck_link_send(enum tpck_message_type type, const void *payload, uint32_t b
 		(void)send_message(fd, type, payload, bytes);
 }
 
-bool tpck_link_lost(void)
+bool tpck_agent_lost(void)
 {
 	int fd = atomic_load(&socket_now), before = errno;
 	long got;
@@ -263,11 +263,11 @@ static void seek(int lost)
 	atomic_store(&seeking, false);
 }
 
-void tpck_link_seek(void)
+void tpck_agent_seek(void)
 {
 	int fd = atomic_load(&socket_now);
 
-	if (tpck_link_lost())
+	if (tpck_agent_lost())
 		seek(fd);
 }
 
@@ -321,13 +321,13 @@ static void *link_main(void *unused)
 	return NULL;
 }
 
-int tpck_link_start(const struct tpck_link_events *with)
+int tpck_agent_start(const struct tpck_agent_events *with)
 {
 	events = *with;
 	return tpck_thread_start(link_main);
 }
 
-bool tpck_link_end(int status, double seconds)
+bool tpck_agent_end(int status, double seconds)
 {
 	struct tpck_ending message = {status, 0};
 	uint64_t limit = tpck_clock_monotonic_ns() + (uint64_t)(seconds * 1e9);
@@ -337,7 +337,7 @@ bool tpck_link_end(int status, double seconds)
 		atomic_store(&page->exit_status, 1 + (uint64_t)(uint32_t)status);
 	if (atomic_load(&socket_now) < 0)
 		return false;
-	tpck_link_send(TPCK_MSG_ENDING, &message, sizeof message);
+	tpck_agent_send(TPCK_MSG_ENDING, &message, sizeof message);
 	while (!atomic_load(&bye) && tpck_clock_monotonic_ns() < limit)
 		tpck_reach_pause(1);
 	return atomic_load(&bye);

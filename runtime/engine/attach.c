@@ -19,7 +19,7 @@
 #include "runtime/capture/readback.h"
 #include "runtime/replay/stash.h"
 #include "runtime/engine/engine_private.h"
-#include "runtime/engine/link.h"
+#include "runtime/engine/agent_link.h"
 #include "runtime/engine/offered.h"
 #include "runtime/engine/place.h"
 #include "runtime/infer/classes.h"
@@ -116,7 +116,7 @@ void tpck_attach_stashes(void)
 int tpck_attach(bool resume)
 {
 	const char *setting = engine->settings.resume;
-	struct tpck_link_options options = {
+	struct tpck_agent_options options = {
 		.settings = &engine->settings, .environment = environ, .job = engine->job,
 		.identity = engine->identity, .identity_bytes = engine->identity_bytes,
 		.library = engine->library, .start_folder = engine->start_folder, .ranks = &engine->ranks,
@@ -127,7 +127,7 @@ int tpck_attach(bool resume)
 
 	if (*setting >= '0' && *setting <= '9')
 		options.resume_step = strtoull(setting, NULL, 10);
-	result = tpck_link_hello(&options, &engine->welcome, &engine->control, &err);
+	result = tpck_agent_hello(&options, &engine->welcome, &engine->control, &err);
 	if (result) {
 		tpck_log_warn("%s; no checkpoints in this run", err.text);
 		return result;
@@ -178,7 +178,7 @@ static void on_held(uint32_t image, uint64_t step)
 {
 	struct tpck_held held = {image, 0, engine->welcome.generation, step};
 
-	tpck_link_send(TPCK_MSG_HELD, &held, sizeof held);
+	tpck_agent_send(TPCK_MSG_HELD, &held, sizeof held);
 }
 
 static void on_digests(const struct tpck_plan *plan, const uint64_t *digests, uint64_t step, enum tpck_copier_job kind)
@@ -218,7 +218,7 @@ static void on_again(void)
 	struct tpck_prepare prepare = {.bytes = atomic_load(&engine->asked_room), .images = TPCK_IMAGES_WANTED};
 
 	if (prepare.bytes > engine->answered_room || (prepare.bytes && engine->answered_images < prepare.images))
-		tpck_link_send(TPCK_MSG_PREPARE, &prepare, sizeof prepare);
+		tpck_agent_send(TPCK_MSG_PREPARE, &prepare, sizeof prepare);
 }
 
 static void on_surprise(const struct tpck_held *what)
@@ -297,7 +297,7 @@ static void on_tick(void)
 
 void tpck_attach_threads(void)
 {
-	static const struct tpck_link_events events = {on_ready, on_surprise, tpck_communicators_heard, on_again, on_tick, on_look};
+	static const struct tpck_agent_events events = {on_ready, on_surprise, tpck_communicators_heard, on_again, on_tick, on_look};
 	const struct tpck_copier_options copier = {
 		.device = engine->device, .context = engine->context, .control = engine->control, .held = on_held,
 		.digests = on_digests, .library = engine->library, .kernels = engine->settings.kernels,
@@ -320,7 +320,7 @@ void tpck_attach_threads(void)
 		tpck_offered_pin(engine->device, engine->context);
 		tpck_engine_ask_for_room(tpck_resume_bytes());
 	}
-	result = tpck_link_start(&events);
+	result = tpck_agent_start(&events);
 	if (result) {
 		errno = -result;
 		tpck_log_warn("cannot start a thread: %m; no checkpoints in this run");

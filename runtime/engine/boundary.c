@@ -11,7 +11,7 @@
 #include "runtime/capture/copier.h"
 #include "runtime/capture/fences.h"
 #include "runtime/engine/engine_private.h"
-#include "runtime/engine/link.h"
+#include "runtime/engine/agent_link.h"
 #include "runtime/infer/classes.h"
 #include "runtime/infer/roles.h"
 #include "runtime/network/network.h"
@@ -67,7 +67,7 @@ static bool capture_due(uint64_t now)
 	if (named < engine->step && engine->step > engine->asked_step && measured >= PACE_KNOWN && due_by_time(now)) {
 		/* An answer takes some iterations; one that got lost is asked for again. */
 		engine->asked_step = engine->step + 16;
-		tpck_link_send(TPCK_MSG_DUE, NULL, 0);
+		tpck_agent_send(TPCK_MSG_DUE, NULL, 0);
 	}
 	return false;
 }

@@ -18,7 +18,7 @@
 #include "runtime/base/lock_order.h"
 #include "runtime/base/log.h"
 #include "runtime/engine/engine_private.h"
-#include "runtime/engine/link.h"
+#include "runtime/engine/agent_link.h"
 
 /* How long a rank waits for another's id, and after what time it asks for it first. */
 #define ID_LIMIT_NS 900000000000ull
@@ -126,7 +126,7 @@ void tpck_communicators_heard(const struct tpck_communicator_id *told)
 		answer = *at;
 	pthread_mutex_unlock(&lock);
 	if (answer.known)
-		tpck_link_send(TPCK_MSG_ID, &answer, sizeof answer);
+		tpck_agent_send(TPCK_MSG_ID, &answer, sizeof answer);
 }
 
 void tpck_engine_id_tell(uint64_t name, const void *bytes)
@@ -135,7 +135,7 @@ void tpck_engine_id_tell(uint64_t name, const void *bytes)
 
 	memcpy(id.id, bytes, sizeof id.id);
 	keep(&mine, &id);
-	tpck_link_send(TPCK_MSG_ID, &id, sizeof id);
+	tpck_agent_send(TPCK_MSG_ID, &id, sizeof id);
 }
 
 bool tpck_engine_alone(void)
@@ -176,7 +176,7 @@ int tpck_engine_id_await(uint64_t name, void *bytes, uint64_t limit_ns)
 		}
 		/* Ranks may be many, and the one that knows may just not be there yet. */
 		if (now >= ask) {
-			tpck_link_send(TPCK_MSG_ID, &question, sizeof question);
+			tpck_agent_send(TPCK_MSG_ID, &question, sizeof question);
 			pause_ns = pause_ns < 16 * ID_ASK_NS ? 2 * pause_ns : pause_ns;
 			ask = now + pause_ns;
 		}

@@ -25,7 +25,7 @@
 #include "runtime/engine/adopt.h"
 #include "runtime/engine/engine_private.h"
 #include "runtime/engine/identity.h"
-#include "runtime/engine/link.h"
+#include "runtime/engine/agent_link.h"
 #include "runtime/engine/marker.h"
 #include "runtime/engine/meet.h"
 #include "runtime/engine/place.h"
@@ -319,7 +319,7 @@ TPCK_AT_START void tpck_engine_end(int status)
 		tpck_copier_drain(seconds);
 		engine->control->status.state = TPCK_ENGINE_ENDED;
 	}
-	if (!tpck_link_end(status, seconds) && seconds > 0)
+	if (!tpck_agent_end(status, seconds) && seconds > 0)
 		tpck_log_info("the agent did not say that everything is durable");
 	tpck_engine_mode_set(TPCK_MODE_OFF);
 	self->depth--;
@@ -380,5 +380,5 @@ void tpck_engine_ask_for_room(uint64_t bytes)
 		return;
 	/* Before it is sent: on_again() sends it if the agent is gone by then. */
 	atomic_store(&engine->asked_room, prepare.bytes);
-	tpck_link_send(TPCK_MSG_PREPARE, &prepare, sizeof prepare);
+	tpck_agent_send(TPCK_MSG_PREPARE, &prepare, sizeof prepare);
 }

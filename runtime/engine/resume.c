@@ -19,7 +19,7 @@
 #include "runtime/base/lock_order.h"
 #include "runtime/base/log.h"
 #include "runtime/engine/engine_private.h"
-#include "runtime/engine/link.h"
+#include "runtime/engine/agent_link.h"
 #include "runtime/engine/offered.h"
 #include "runtime/engine/place.h"
 #include "runtime/follow/caches.h"
@@ -107,7 +107,7 @@ static bool left_alone(uint64_t *since)
 {
 	uint64_t now = tpck_clock_monotonic_ns();
 
-	if (!tpck_link_lost()) {
+	if (!tpck_agent_lost()) {
 		*since = 0;
 		return false;
 	}
@@ -135,7 +135,7 @@ static void *ranks_main(void *unused)
 			begin_anew("the agent is gone", true);
 		/* Ranks that wait for one another in a call of their own do not come to where the link's thread begins. */
 		if (since)
-			tpck_link_seek();
+			tpck_agent_seek();
 		tpck_sys_clock_nanosleep(CLOCK_MONOTONIC, 0, &pause, NULL);
 	}
 	return NULL;
@@ -262,7 +262,7 @@ static void begin_anew(const char *what, bool by_chance)
 		      !obstacle       ? ""
 		      : message.again ? ", so it ends here; its next start tries once more"
 				      : ", so it ends here; its next start is from the beginning");
-	tpck_link_send(TPCK_MSG_DIVERGED, &message, sizeof message);
+	tpck_agent_send(TPCK_MSG_DIVERGED, &message, sizeof message);
 	if (!obstacle)
 		tpck_log_error("starting the program again failed: %s",
 			       strerror(-tpck_restart(engine->control ? atomic_load(&engine->control->agent_pid) : 0,
@@ -338,7 +338,7 @@ static bool ranks_agree(bool *by_chance, char *why, size_t size)
 	if (engine->ranks.world == 1)
 		return true;
 	atomic_store(&engine->control->injected, 1);
-	tpck_link_send(TPCK_MSG_INJECTED, NULL, 0);
+	tpck_agent_send(TPCK_MSG_INJECTED, NULL, 0);
 	tpck_log_debug("ready to go live at step %llu, and waits for the other ranks", (unsigned long long)engine->welcome.offer_step);
 	while ((go = atomic_load(&engine->control->go)) == TPCK_GO_WAIT && tpck_clock_monotonic_ns() < limit) {
 		struct timespec pause = {0, 1000000};
@@ -350,7 +350,7 @@ static bool ranks_agree(bool *by_chance, char *why, size_t size)
 		}
 		/* That this rank is ready may have been said to an agent that is gone. */
 		if (tpck_clock_monotonic_ns() >= say) {
-			tpck_link_send(TPCK_MSG_INJECTED, NULL, 0);
+			tpck_agent_send(TPCK_MSG_INJECTED, NULL, 0);
 			say = tpck_clock_monotonic_ns() + SAY_NS;
 		}
 		tpck_sys_clock_nanosleep(CLOCK_MONOTONIC, 0, &pause, NULL);
@@ -420,7 +420,7 @@ static void go_live(void)
 	status->boundaries = engine->step;
 	status->state = TPCK_ENGINE_LEARNING;
 	tpck_offered_close();
-	tpck_link_send(TPCK_MSG_RESUMED, NULL, 0);
+	tpck_agent_send(TPCK_MSG_RESUMED, NULL, 0);
 	tpck_log_info("live at step %llu after %.3f s forward and %.3f s inject", (unsigned long long)engine->step,
 		      (double)status->forward_ns / 1e9, (double)status->inject_ns / 1e9);
 	/* No rank takes back that it is live. One whose device is gone makes nothing more. */

@@ -38,7 +38,7 @@ static struct tpck_view_entry *add_linked(struct tpck_view *view, const struct s
 /* The part is the file itself, by one more name: it gets the new one in its turn, whole, and what it is called now goes
  * behind that if it is renamed. -2: it is the file system's. */
 TPCK_FILES_SLOW int tpck_files_link_later(int from_folder, const char *from, int to_folder, const char *to, int flags, bool renames,
-				      bool replaces, enum tpck_wanted wanted)
+					  bool replaces, enum tpck_wanted wanted)
 {
 	char to_path[TPCK_FILES_PATH], from_path[TPCK_FILES_PATH], part[TPCK_FILES_PATH + 80];
 	struct stat to_parent, from_parent, there, file;

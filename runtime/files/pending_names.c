@@ -124,7 +124,7 @@ bool tpck_files_owed_behind(struct tpck_view *view, uint64_t order)
 
 /* The name goes once what is owed before is there. The lock is held. */
 bool tpck_files_remove_later(struct tpck_view *view, const struct stat *parent, const char *path, const char *name,
-			 const struct stat *there)
+			     const struct stat *there)
 {
 	struct tpck_view_entry *entry = tpck_view_add(view, parent->st_dev, parent->st_ino, path, name, TPCK_VIEW_REMOVED);
 

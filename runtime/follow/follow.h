@@ -80,14 +80,14 @@ void tpck_follow_listing_of(int fd);
 void tpck_follow_listed(const char *path, int fd);
 /* A file that the program held at the boundary has the identity that it had while running forward, and while running forward one
  * that has no name to the kernel has those of the overlay. For all that tells one. */
-extern _Atomic uint32_t tpck_held_aliases __attribute__((visibility("hidden")));
+extern _Atomic uint32_t tpck_still_open_aliases __attribute__((visibility("hidden")));
 extern _Atomic bool tpck_overlay_scratch __attribute__((visibility("hidden"))); /* running forward */
 struct statx;
 void tpck_follow_shown(struct stat *found);
 void tpck_follow_shown_x(struct statx *found);
 static inline bool tpck_follow_shows(void)
 {
-	return __builtin_expect(atomic_load_explicit(&tpck_held_aliases, memory_order_relaxed) != 0 ||
+	return __builtin_expect(atomic_load_explicit(&tpck_still_open_aliases, memory_order_relaxed) != 0 ||
 				atomic_load_explicit(&tpck_overlay_scratch, memory_order_relaxed), 0);
 }
 /* A program has ended that this thread had started: what is at paths that the trainer does not write itself may be another thing since. */

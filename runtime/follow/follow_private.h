@@ -237,9 +237,9 @@ void tpck_temporary_forget(void);
 
 struct tpck_overlay_entry;
 
-/* ---- held.c ---- */
+/* ---- still_open.c ---- */
 /* All entries of the overlay; the real files are what they say already. 0 or -errno and why. */
-int tpck_held_settle(struct tpck_overlay_entry **entries, uint32_t count, char *why, size_t size);
+int tpck_still_open_settle(struct tpck_overlay_entry **entries, uint32_t count, char *why, size_t size);
 
 /* ---- seen.c ---- */
 enum tpck_seen_kind {

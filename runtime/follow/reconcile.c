@@ -348,7 +348,7 @@ int tpck_follow_inject(uint64_t step, char *why, size_t size)
 	for (uint32_t i = 0; i < all_count; i++)
 		if (all[i]->kind == TPCK_KIND_FOLDER && all[i]->when.tv_sec)
 			tpck_sys_utimensat(AT_FDCWD, all[i]->path, (const struct timespec[2]){all[i]->when, all[i]->when}, 0);
-	if (tpck_held_settle(all, all_count, why, size))
+	if (tpck_still_open_settle(all, all_count, why, size))
 		return -EIO;
 	tpck_output_flush();
 	tpck_output_back();

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the program holds of scratch files at the boundary, descriptors and shared mappings, becomes the real files'. */
+/* What the program still has open of scratch files at the boundary, descriptors and shared mappings, becomes the real files'. */
 #include "config.h"
 
 #include <dirent.h>
@@ -34,11 +34,11 @@ struct identity {
 static struct {
 	struct identity real, shown;
 } aliases[ALIASES] TPCK_LARGE;
-_Atomic uint32_t tpck_held_aliases;
+_Atomic uint32_t tpck_still_open_aliases;
 
 static void alias(const struct stat *real, const struct stat *scratch)
 {
-	uint32_t count = atomic_load(&tpck_held_aliases);
+	uint32_t count = atomic_load(&tpck_still_open_aliases);
 
 	for (uint32_t i = 0; i < count; i++)
 		if (aliases[i].real.inode == real->st_ino && aliases[i].real.device == real->st_dev)
@@ -47,12 +47,12 @@ static void alias(const struct stat *real, const struct stat *scratch)
 		return;
 	aliases[count].real = (struct identity){real->st_dev, real->st_ino};
 	aliases[count].shown = (struct identity){scratch->st_dev, scratch->st_ino};
-	atomic_store(&tpck_held_aliases, count + 1);
+	atomic_store(&tpck_still_open_aliases, count + 1);
 }
 
 static const struct identity *shown(dev_t device, ino_t inode)
 {
-	uint32_t count = atomic_load(&tpck_held_aliases);
+	uint32_t count = atomic_load(&tpck_still_open_aliases);
 
 	for (uint32_t i = 0; i < count; i++)
 		if (aliases[i].real.inode == inode && aliases[i].real.device == device)
@@ -249,7 +249,7 @@ static int mappings_settle(char *why, size_t size)
 	return result;
 }
 
-int tpck_held_settle(struct tpck_overlay_entry **entries, uint32_t count, char *why, size_t size)
+int tpck_still_open_settle(struct tpck_overlay_entry **entries, uint32_t count, char *why, size_t size)
 {
 	int result;
 
