@@ -2,7 +2,7 @@
 /* Between the parts of the file path: job.c (the table, the agent, start and end), wanted.c (which files), look.c (what
  * is at a path), peers.c (copies on other nodes), take.c (opening), verified.c (reading what was published), grow.c (writing more than there is room for),
  * learn.c (what turned out to be a checkpoint), rings.c (io_uring), in_place.c (what is changed in place), numbered.c (paths of descriptors), exchange.c (two that change names), pending_layer.c, linking.c,
- * removing.c and renaming.c (the other calls on paths), pending_names.c (for those on names), real_layer.c (the real calls), descriptors.c, listing.c. */
+ * removing.c and renaming.c (the other calls on paths), pending_names.c (for those on names), real_layer.c (the real calls), descriptors.c, syncing.c, listing.c. */
 #ifndef TPCK_RUNTIME_FILES_FILES_PRIVATE_H
 #define TPCK_RUNTIME_FILES_FILES_PRIVATE_H
 
@@ -150,17 +150,25 @@ bool tpck_files_writes(int fd, uint32_t index, uint64_t serial, uint64_t limit);
 /* The file is one that will be renamed past us: its closing is where that is noticed. */
 void tpck_files_past(int fd);
 void tpck_files_descriptors_forked(void);
-/* What a descriptor writes, as one number; 0: nothing that is pending. */
+/* What a descriptor writes, as one number; 0: nothing that is pending. TPCK_FILES_PAST is no entry's: a file of the program's own that will be renamed past us. */
+#define TPCK_FILES_PAST UINT32_MAX
 uint64_t tpck_files_what(int fd);
+/* The same of the next descriptor behind *fd that writes something pending, which *fd becomes; 0: there is no more. */
+uint64_t tpck_files_next(int *fd);
+/* Whether there are such descriptors, and they are this process's: a child that shares its memory and not the descriptors (vfork, clone) closes its own. */
+bool tpck_files_own(void);
+/* No descriptor of the process is that entry's any more. */
+void tpck_files_forget(uint64_t what);
+/* Whether such files are mapped in this process. */
+bool tpck_files_mapped_some(void);
+/* What is mapped somewhere in there; 0: nothing that is ours. `from`: the first of the mappings that is looked at, and then the next one. */
+uint64_t tpck_files_mapped_in(const void *address, size_t bytes, unsigned *from);
 uint64_t tpck_files_pack(uint32_t index, uint64_t serial);
 struct tpck_view_entry *tpck_files_unpack(struct tpck_view *view, uint64_t what);
 uint64_t tpck_files_limit_of(int fd);
 void tpck_files_set_limit(uint64_t what, uint64_t limit);
 /* All descriptors of it; 0: too many, or there was a fork behind one of them. */
 unsigned tpck_files_descriptors_of(uint64_t what, uint32_t forks, int *fd, unsigned room);
-/* A file that is taken until it is synced is owed to its path as it is from here on, and is the program's own there. `wait`: until it
- * is there, and on the disk. 0, an errno that keeps it, or -1: it is no such file. */
-int tpck_files_let_be(uint64_t what, bool wait);
 /* The kernel has just given this number to another file: what it was has been closed by a call that nobody saw. */
 void tpck_files_seen_again(int fd);
 static inline void tpck_files_number(int fd)
@@ -172,6 +180,11 @@ static inline void tpck_files_number(int fd)
 void tpck_files_release_unseen(void);
 /* One descriptor less. */
 void tpck_files_release(uint32_t index, uint64_t serial, bool whole);
+
+/* ---- syncing.c ---- */
+/* A file that is taken until it is synced is owed to its path as it is from here on, and is the program's own there. `wait`: until it
+ * is there, and on the disk. 0, an errno that keeps it, or -1: it is no such file. */
+int tpck_files_let_be(uint64_t what, bool wait);
 
 /* ---- rings.c ---- */
 /* Whether this process has a ring (io_uring), which may have files open of which no descriptor is left. `unsure`: the kernel does not
@@ -199,6 +212,8 @@ bool tpck_files_remove_later(struct tpck_view *view, const struct stat *parent, 
 bool tpck_files_may_change(const char *folder);
 /* Whether it is another user's, in a folder that guards what is others' (its sticky bit). */
 bool tpck_files_guarded(const struct stat *parent, const struct stat *there);
+/* As renameat2(), of what is at its path, which may be a folder with files in it that are being written. */
+int tpck_files_rename_real(int from_folder, const char *from, int to_folder, const char *to, unsigned flags);
 
 /* ---- linking.c ---- */
 /* A file that is at its path gets this name, too, once what is owed before is there, or, `renames`, in place of its own. 0, -1 with errno, or -2: it is the
@@ -217,8 +232,6 @@ int tpck_pending_unlink(const struct tpck_at *at, int flags);
 /* ---- renaming.c ---- */
 /* Of the layer. */
 int tpck_pending_rename(const struct tpck_at *from, const struct tpck_at *to, unsigned flags);
-/* What is at its path, which may be a folder with files in it that are being written. */
-int tpck_files_rename_real(int from_folder, const char *from, int to_folder, const char *to, unsigned flags);
 
 /* ---- exchange.c ---- */
 /* Two names exchange what they have, one of which is being written still: 0, or -1 with errno. 1: the kernel is to be asked; -2: what is

@@ -13,6 +13,8 @@
 #include "runtime/files/files_private.h"
 #include "runtime/files/layer.h"
 
+static const struct tpck_layer *const below = &tpck_layer_kernel;
+
 /* What the job sees by this name, whether or not a slash behind it says that a folder is meant. */
 TPCK_FILES_SLOW enum tpck_seen tpck_files_look_at_name(int folder, const char *path, struct tpck_pending *pending)
 {
@@ -153,4 +155,58 @@ bool tpck_files_may_change(const char *folder)
 bool tpck_files_guarded(const struct stat *parent, const struct stat *there)
 {
 	return parent->st_mode & S_ISVTX && there->st_uid != geteuid() && parent->st_uid != geteuid();
+}
+
+/* ---- what is at its path, which may be a folder with files in it that are being written ------------ */
+
+/* A folder has another name now: what is being written below it is to appear there. `exchanged`: what had that name has the folder's. */
+static TPCK_FILES_SLOW void folder_moved(const char *from, const char *to, bool exchanged)
+{
+	struct tpck_view *view = tpck_files_lock();
+
+	for (uint32_t i = 0; view && i < TPCK_VIEW_FOLDERS && view->folder[i].inode; i++) {
+		char *path = view->folder[i].path, rest[TPCK_VIEW_PATH];
+		const char *before = from, *after = to;
+
+		if (exchanged && strncmp(path, to, strlen(to)) == 0 && strchr("/", path[strlen(to)])) {
+			before = to;
+			after = from;
+		}
+		if (!view->folder[i].used || strncmp(path, before, strlen(before)) != 0 || !strchr("/", path[strlen(before)]))
+			continue;
+		strcpy(rest, path + strlen(before));
+		if (strlen(after) + strlen(rest) < TPCK_VIEW_PATH)
+			sprintf(path, "%s%s", after, rest);
+	}
+	if (view)
+		tpck_view_unlock(view);
+}
+
+static int open_folder(int folder, const char *path)
+{
+	return tpck_sys_high(tpck_sys_openat(folder, path, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0));
+}
+
+TPCK_FILES_SLOW int tpck_files_rename_real(int from_folder, const char *from, int to_folder, const char *to, unsigned flags)
+{
+	char before[TPCK_FILES_PATH], after[TPCK_FILES_PATH];
+	int fd, result, saved = errno;
+
+	if (tpck_files_idle() || !from)
+		return below->rename(TPCK_AT(from_folder, from), TPCK_AT(to_folder, to), flags);
+	fd = open_folder(from_folder, from);
+	if (fd < 0 && flags & RENAME_EXCHANGE && to)
+		fd = open_folder(to_folder, to);
+	errno = saved;
+	if (fd < 0)
+		return below->rename(TPCK_AT(from_folder, from), TPCK_AT(to_folder, to), flags);
+	*before = '\0';
+	(void)tpck_files_own_name(fd, before);
+	result = below->rename(TPCK_AT(from_folder, from), TPCK_AT(to_folder, to), flags);
+	saved = errno;
+	if (!result && *before && tpck_files_own_name(fd, after))
+		folder_moved(before, after, flags & RENAME_EXCHANGE);
+	tpck_sys_close(fd);
+	errno = saved;
+	return result;
 }
