@@ -8,9 +8,8 @@
 #include <string.h>
 
 #include "agent/accord/accord_private.h"
+#include "agent/durable/flush.h"
 #include "agent/programs/identity_text.h"
-#include "agent/session/flush.h"
-#include "agent/session/flush_private.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/log.h"
 

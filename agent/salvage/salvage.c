@@ -11,10 +11,9 @@
 #include <string.h>
 
 #include "agent/accord/joint_launches.h"
+#include "agent/durable/flush.h"
 #include "agent/peers/peers.h"
 #include "agent/salvage/salvage_private.h"
-#include "agent/session/flush.h"
-#include "agent/session/flush_private.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/log.h"
 

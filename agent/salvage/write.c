@@ -10,13 +10,13 @@
 #include <unistd.h>
 
 #include "agent/accord/joint_launches.h"
+#include "agent/durable/drain.h"
+#include "agent/durable/flush.h"
+#include "agent/durable/flush_job.h"
 #include "agent/peers/peers.h"
 #include "agent/programs/met_programs.h"
 #include "agent/salvage/salvage_private.h"
-#include "agent/session/drain.h"
 #include "agent/session/events.h"
-#include "agent/session/flush.h"
-#include "agent/session/flush_private.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/log.h"
 

@@ -10,7 +10,6 @@
 #include "agent/loop/trouble.h"
 #include "agent/session/clerk.h"
 #include "agent/session/sessions.h"
-#include "agent/session/stasher.h"
 #include "runtime/base/log.h"
 #include "runtime/base/tier_settings.h"
 
@@ -81,7 +80,7 @@ static void news_run(struct job *job)
 		/* What a newer start has noted, and keeps, is its own. */
 		if (tpck_program_marked(news->program, home.folder, &home.tiers) > news->point.generation)
 			break;
-		stash_remove(news->program);
+		session_beyond->forget(news->program);
 		rc = tpck_program_unmark(news->program, home.folder, &home.tiers, &err);
 		break;
 	case NEWS_RESUMED:

@@ -183,7 +183,7 @@ static void take_message(struct agent *agent, struct client *client, const struc
 		if (head->type == TPCK_MSG_HELLO)
 			client_close(agent, client);
 	} else if (head->type == TPCK_MSG_QUERY) {
-		status_answer(agent, client);
+		session_beyond->query(agent, client);
 	} else if (head->type == TPCK_MSG_FILES) {
 		agent->served = client->files = true;
 		agent->nobody_returns = false;

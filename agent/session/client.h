@@ -39,7 +39,4 @@ void client_close(struct agent *agent, struct client *client);
 /* What a process said before it died and nobody has read yet: how it ended, and where it went on. */
 void client_last_words(struct agent *agent, struct client *client);
 
-/* QUERY (status.c). */
-void status_answer(struct agent *agent, struct client *client);
-
 #endif

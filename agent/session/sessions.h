@@ -37,7 +37,6 @@ struct agent {
 	bool nobody_returns;         /* SIGUSR1: what is durable does not linger, until the next program comes */
 };
 
-struct json_object;
 /* What becomes of sessions elsewhere: main() says what that is before the beginning. None is NULL. */
 struct session_beyond {
 	/* A process has said HELLO (with the identity text behind it), and is told how it begins, sooner or later; or it comes from an earlier agent. */
@@ -51,8 +50,10 @@ struct session_beyond {
 	void (*committed)(struct launch *launch);
 	/* The program with this identity ended well: up to this generation nobody comes back. */
 	void (*ended)(const char *identity, uint64_t generation);
-	/* For QUERY. */
-	void (*status)(struct json_object *json);
+	/* The program has ended well, and no newer start of it has noted anything: what was kept for the next one goes. The clerk's thread. */
+	void (*forget)(const struct tpck_program *program);
+	/* QUERY: somebody asks what the agent is at. */
+	void (*query)(struct agent *agent, struct client *client);
 };
 extern const struct session_beyond *session_beyond;
 

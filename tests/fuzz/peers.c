@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "agent/accord/joint_launches.h"
+#include "agent/durable/stasher.h"
 #include "agent/hello/hello.h"
 #include "agent/peers/held_files.h"
 #include "agent/peers/peers_private.h"
@@ -25,6 +26,7 @@
 #include "runtime/store/file.h"
 #include "runtime/store/manifest_text.h"
 #include "tools/agent/leaving.h"
+#include "tools/agent/status.h"
 
 enum { LINKS = 3, MESSAGES = 48, PLACED = 1 << 20 };
 
@@ -290,7 +292,8 @@ static const struct session_beyond beyond = {
 	.meet = peers_meet_for,
 	.committed = peers_committed,
 	.ended = peers_ended,
-	.status = peers_status,
+	.forget = stash_remove,
+	.query = status_answer,
 };
 
 static void begin(void)

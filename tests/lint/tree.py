@@ -49,11 +49,12 @@ MAY_INCLUDE = {
     "agent/programs": {"runtime/base", "runtime/store", "agent/home"},
     "agent/files": {"runtime/base", "runtime/wire", "runtime/view", "runtime/store", "runtime/peer", "agent/loop", "agent/home"},
     "agent/session": AGENT_BELOW,
+    "agent/durable": AGENT_BELOW | {"agent/session"},
     "agent/peers": AGENT_BELOW | {"agent/session"},
     "agent/hello": AGENT_BELOW | {"agent/session", "agent/peers"},
-    "agent/accord": AGENT_BELOW | {"agent/session", "agent/peers", "agent/hello"},
-    "agent/salvage": AGENT_BELOW | {"agent/session", "agent/peers", "agent/accord"},
-    "tools/agent": AGENT_BELOW | {"agent/session", "agent/peers", "agent/hello", "agent/accord", "agent/salvage"},
+    "agent/accord": AGENT_BELOW | {"agent/session", "agent/durable", "agent/peers", "agent/hello"},
+    "agent/salvage": AGENT_BELOW | {"agent/session", "agent/durable", "agent/peers", "agent/accord"},
+    "tools/agent": AGENT_BELOW | {"agent/session", "agent/durable", "agent/peers", "agent/hello", "agent/accord", "agent/salvage"},
     "tools/cli": {"runtime/" + r for r in AGENT_SIDE | {"infer"}},
     "tools/spank": {"runtime/base", "runtime/wire", "runtime/reach"},
     "tools/standin": {"runtime/base", "runtime/wire"},
@@ -227,7 +228,7 @@ MADE_THROUGH_LINKS = {
 # All that these reach is below a descriptor that the door gave.
 BEHIND_THE_DOOR = {"runtime/view/view.c": r"AT_FDCWD|\bopen\s*\(|\bmkdir\s*\(", "runtime/store/durable_tier.c": r"\b(open|mkdir|stat|unlink|rename|opendir)\s*\(",
                    "runtime/store/history.c": r"\b(open|mkdir|stat|lstat|unlink|rename|tpck_file_write)\s*\(", "runtime/engine/attach.c": r"AT_FDCWD, engine->keep",
-                   "agent/session/stasher.c": r"\b(open|mkdir|stat|unlink|rename|statvfs|tpck_folder_sync)\s*\("}
+                   "agent/durable/stasher.c": r"\b(open|mkdir|stat|unlink|rename|statvfs|tpck_folder_sync)\s*\("}
 # Versions and lists of files that are kept in the store, and stashes.
 BEHIND_THE_DOOR |= {f"runtime/{name}.c": r"AT_FDCWD, (kept|making|version|name|leaving|tpck_follow_keep|made\.store)\b"
                     for name in ("follow/record", "follow/lists", "follow/leftovers", "follow/learnt", "follow/reconcile", "follow/overlay", "replay/stash")}

@@ -22,6 +22,8 @@ echo '#include "engine.h"' >>runtime/engine/attach.c
 echo '#include "agent/session/sessions.h"' >>agent/loop/loop.h
 echo '#include "agent/programs/met_programs.h"' >>agent/home/home.h
 echo '#include "agent/peers/peers.h"' >>agent/files/publisher.h
+echo '#include "agent/durable/flush.h"' >>agent/session/live.h
+echo '#include "agent/peers/peers.h"' >>agent/durable/flush.h
 echo '#include "agent/salvage/salvage.h"' >>agent/accord/joint_launches.h
 echo '#include <cuda.h>' >>shim/table.h
 echo '/* They are lost. */' >>shim/doors.h
@@ -42,7 +44,7 @@ echo 'int asked(int fd) { return close(fd) + (int)syscall(SYS_dup, fd); }' >>run
 echo 'TPCK_HOOK_EXPORT(futimes, path)' >>hooks/libc.def
 echo 'TPCK_EXPORT int acct(const char *path) { return !path; }' >>hooks/libc_path.c
 echo 'TPCK_USE(cuNothing)' >>hooks/cuda_used.def
-echo 'int made(void) { return open("x", O_WRONLY | O_CREAT, 0600); }' >>agent/session/stasher.c
+echo 'int made(void) { return open("x", O_WRONLY | O_CREAT, 0600); }' >>agent/durable/stasher.c
 echo 'int looked(void) { return tpck_sys_openat(AT_FDCWD, "x", O_RDONLY, 0); }' >>runtime/view/view.c
 # Each row of what is behind the door: the file, and a way past it.
 rows='runtime/store/durable_tier.c stat("x", 0)
@@ -90,6 +92,8 @@ reports '"engine.h" is not named from the top of the tree'
 reports 'agent/loop may not know agent/session'
 reports 'agent/home may not know agent/programs'
 reports 'agent/files may not know agent/peers'
+reports 'agent/session may not know agent/durable'
+reports 'agent/durable may not know agent/peers'
 reports 'agent/accord may not know agent/salvage'
 reports 'shim/bare.c:2: &nowhere has no rank in runtime/base/locks.def'
 reports 'shim/bare.c: lock_order.h is not included'

@@ -8,11 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "agent/durable/flush.h"
 #include "agent/hello/hello.h"
 #include "agent/programs/met_programs.h"
 #include "agent/session/clerk.h"
-#include "agent/session/flush.h"
-#include "agent/session/flush_private.h"
 #include "agent/session/stall.h"
 #include "agent/session/welcome.h"
 

@@ -4,9 +4,9 @@
 
 #include <stdio.h>
 
+#include "agent/durable/flush.h"
 #include "agent/peers/peers.h"
 #include "agent/salvage/salvage.h"
-#include "agent/session/flush.h"
 #include "agent/session/watermark.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/log.h"

@@ -11,10 +11,10 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
+#include "agent/durable/flush.h"
 #include "agent/files/publisher.h"
 #include "agent/peers/peers.h"
 #include "agent/salvage/salvage.h"
-#include "agent/session/flush.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/log.h"
 

@@ -20,19 +20,19 @@
 #include <unistd.h>
 
 #include "agent/accord/joint_launches.h"
+#include "agent/durable/drain.h"
+#include "agent/durable/flush.h"
+#include "agent/durable/stasher.h"
 #include "agent/files/publisher.h"
 #include "agent/hello/hello.h"
 #include "agent/loop/trouble.h"
 #include "agent/peers/peers.h"
 #include "agent/salvage/salvage.h"
 #include "agent/session/clerk.h"
-#include "agent/session/drain.h"
 #include "agent/session/events.h"
-#include "agent/session/flush.h"
 #include "agent/session/prepare.h"
 #include "agent/session/sessions.h"
 #include "agent/session/stall.h"
-#include "agent/session/stasher.h"
 #include "agent/session/watermark.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/door.h"
@@ -40,6 +40,7 @@
 #include "runtime/base/tier_settings.h"
 #include "runtime/store/file.h"
 #include "tools/agent/leaving.h"
+#include "tools/agent/status.h"
 
 extern char **environ;
 
@@ -81,7 +82,8 @@ static const struct session_beyond beyond = {
 	.meet = peers_meet_for,
 	.committed = peers_committed,
 	.ended = peers_ended,
-	.status = peers_status,
+	.forget = stash_remove,
+	.query = status_answer,
 };
 /* Who hears what happens between nodes. */
 static const struct peers_hearer *const hearers[] = {&accord_hears, &salvage_hears, &leaving_hears};

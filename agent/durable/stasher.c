@@ -2,7 +2,7 @@
 /* Stashes: from memory into the store. */
 #include "config.h"
 
-#include "agent/session/stasher.h"
+#include "agent/durable/stasher.h"
 
 #include <dirent.h>
 #include <errno.h>

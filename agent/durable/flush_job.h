@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the files that make snapshots durable share. */
-#ifndef TPCK_AGENT_SESSION_FLUSH_PRIVATE_H
-#define TPCK_AGENT_SESSION_FLUSH_PRIVATE_H
+/* A job of the flusher: what it writes, of sessions here or of copies. */
+#ifndef TPCK_AGENT_DURABLE_FLUSH_JOB_H
+#define TPCK_AGENT_DURABLE_FLUSH_JOB_H
 
-#include "agent/session/flush.h"
+#include "agent/durable/flush.h"
 #include "agent/session/sessions.h"
 #include "runtime/store/publish.h"
 
@@ -37,12 +37,6 @@ void flush_end(struct flush_job *flush);
 bool flush_permitted(void *context, const struct tpck_point *point);
 /* Removes what is too old; the tier's lock is held. The flusher's thread. */
 void flush_retain_all(struct flush_job *flush);
-/* Says why, once, and waits longer from time to time. */
-void flush_failed(uint64_t step, const char *why);
-/* The step is durable. */
-void flush_stored(struct agent *agent, struct launch *launch, uint64_t step);
-/* So the store works. */
-void flush_works(uint64_t step);
 /* Generations that have sessions here, 0 at the end; malloc'd, or NULL. */
 uint64_t *flush_running(const struct agent *agent);
 /* What its unchanged chunks may refer to: the newest checkpoint of its program, proven good. The flusher's thread. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Stashes, which are what programs have read back from the device (wire/segment.h), on their way from memory into the store. */
-#ifndef TPCK_AGENT_SESSION_STASHER_H
-#define TPCK_AGENT_SESSION_STASHER_H
+#ifndef TPCK_AGENT_DURABLE_STASHER_H
+#define TPCK_AGENT_DURABLE_STASHER_H
 
 #include "agent/session/sessions.h"
 

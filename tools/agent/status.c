@@ -5,10 +5,12 @@
 #include <json-c/json.h>
 #include <string.h>
 
+#include "agent/durable/flush.h"
+#include "agent/peers/peers.h"
 #include "agent/session/events.h"
-#include "agent/session/flush.h"
 #include "agent/session/sessions.h"
 #include "agent/session/watermark.h"
+#include "tools/agent/status.h"
 
 void status_answer(struct agent *agent, struct client *client)
 {
@@ -40,7 +42,7 @@ void status_answer(struct agent *agent, struct client *client)
 		json_object_array_add(sessions, row);
 	}
 	json_object_object_add(json, "sessions", sessions);
-	session_beyond->status(json);
+	peers_status(json);
 	text = json_object_to_json_string_ext(json, JSON_C_TO_STRING_PLAIN);
 	client_send(client, TPCK_MSG_ANSWER, text, strlen(text) + 1);
 	json_object_put(json);

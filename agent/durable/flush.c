@@ -9,14 +9,14 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "agent/durable/drain.h"
+#include "agent/durable/flush.h"
+#include "agent/durable/flush_job.h"
+#include "agent/durable/stasher.h"
 #include "agent/loop/trouble.h"
 #include "agent/programs/met_programs.h"
-#include "agent/session/drain.h"
 #include "agent/session/events.h"
-#include "agent/session/flush.h"
-#include "agent/session/flush_private.h"
 #include "agent/session/prepare.h"
-#include "agent/session/stasher.h"
 #include "agent/session/watermark.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/log.h"

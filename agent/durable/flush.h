@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Making snapshots durable in the first tier, and, of launches on several nodes, in the one that all see (flush_parts.c). Event loop. */
-#ifndef TPCK_AGENT_SESSION_FLUSH_H
-#define TPCK_AGENT_SESSION_FLUSH_H
+#ifndef TPCK_AGENT_DURABLE_FLUSH_H
+#define TPCK_AGENT_DURABLE_FLUSH_H
 
 #include <stdint.h>
 
@@ -23,6 +23,12 @@ uint64_t flush_retry_ns(void);
 typedef void flush_through(struct agent *agent, struct launch *launch, uint64_t step, int rc, const char *why);
 void flush_part(struct agent *agent, struct launch *launch, uint64_t step, flush_through *through);
 void flush_join(struct agent *agent, struct launch *launch, uint64_t step, uint64_t began_ns);
+/* A step is not durable yet: says why, once, and waits longer from time to time. */
+void flush_failed(uint64_t step, const char *why);
+/* The step is durable. */
+void flush_stored(struct agent *agent, struct launch *launch, uint64_t step);
+/* A step is, so the store works. */
+void flush_works(uint64_t step);
 /* Gives the flusher's thread a job. */
 void flush_give(struct job *job);
 /* Retention for every tier: a rule of this agent's settings; `generations` (0 at the end) may have work in progress in

@@ -9,11 +9,11 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "agent/durable/drain.h"
+#include "agent/durable/flush.h"
 #include "agent/loop/trouble.h"
 #include "agent/programs/met_programs.h"
-#include "agent/session/drain.h"
 #include "agent/session/events.h"
-#include "agent/session/flush.h"
 #include "agent/session/sessions.h"
 #include "agent/session/watermark.h"
 #include "runtime/base/clock.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copies in slower tiers: each has a thread and a cadence of its own. Event loop, unless a line says else. */
-#ifndef TPCK_AGENT_SESSION_DRAIN_H
-#define TPCK_AGENT_SESSION_DRAIN_H
+#ifndef TPCK_AGENT_DURABLE_DRAIN_H
+#define TPCK_AGENT_DURABLE_DRAIN_H
 
 #include <stdbool.h>
 
