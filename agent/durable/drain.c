@@ -73,7 +73,7 @@ static pthread_mutex_t needed_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct tpck_point needed[TPCK_TIERS_MAX];
 static _Atomic uint64_t under_way[TPCK_TIERS_MAX]; /* one more than its step; 0: nothing is */
 
-bool copies_need(const struct tpck_point *point)
+bool drain_needs(const struct tpck_point *point)
 {
 	bool found = false;
 
@@ -321,13 +321,13 @@ static void stop(struct agent *agent)
 		worker_stop(&slower_tiers[i].worker);
 }
 
-void copies_wanted(void)
+void drain_wanted(void)
 {
 	for (size_t i = 1; i < home.tiers.count; i++)
 		slower_tiers[i].behind = true;
 }
 
-void copies_joined(void)
+void drain_joined(void)
 {
 	size_t shared = home_number(home_shared_tier());
 
@@ -427,4 +427,4 @@ static void consider(struct agent *agent)
 	}
 }
 
-const struct loop_part copies_loop = {.begin = begin, .consider = consider, .deadline = deadline, .stop = stop};
+const struct loop_part drain_loop = {.begin = begin, .consider = consider, .deadline = deadline, .stop = stop};

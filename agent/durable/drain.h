@@ -8,13 +8,13 @@
 #include "agent/loop/loop.h"
 #include "runtime/store/manifest.h"
 
-extern const struct loop_part copies_loop;
+extern const struct loop_part drain_loop;
 
 /* The first tier has something new. */
-void copies_wanted(void);
+void drain_wanted(void);
 /* The tier that all nodes see has something newer, from several of them: tiers behind it get it from there. */
-void copies_joined(void);
+void drain_joined(void);
 /* Whether a checkpoint of the first tier is being copied. Any thread. */
-bool copies_need(const struct tpck_point *point);
+bool drain_needs(const struct tpck_point *point);
 
 #endif

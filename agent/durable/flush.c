@@ -92,7 +92,7 @@ static bool spared(void *context, const struct tpck_manifest *manifest)
 	struct tpck_program *program = program_of(tpck_manifest_identity(manifest), NULL);
 
 	(void)context;
-	if (copies_need(&manifest->point))
+	if (drain_needs(&manifest->point))
 		return true;
 	return program && tpck_program_allows(program, &manifest->point) == TPCK_ALLOWED_NOT_LOOP;
 }
@@ -262,7 +262,7 @@ void flush_works(uint64_t step)
 	store.said[0] = '\0';
 	store.backoff_sec = 0;
 	store.retry_ns = 0;
-	copies_wanted();
+	drain_wanted();
 }
 
 /* An image whose bytes are not what they were said to be is good for nothing, and so are the others of its step. */

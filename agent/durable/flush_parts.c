@@ -126,7 +126,7 @@ static void join_done(struct agent *agent, struct job *job)
 			      (double)flush->published->stored_bytes / (1 << 20));
 		history_durable(launch_first(launch), flush->published, flush->took_ns, 0);
 		history_interval(0)->cost_sec = (double)flush->took_ns / 1e9;
-		copies_joined();
+		drain_joined();
 	} else if (flush->rc == -EAGAIN) {
 		snprintf(why, sizeof why, "%.300s: is TRANSPCKPT_DIR one folder that all nodes see?", flush->error.text);
 	} else if (flush->rc == -ECANCELED) {

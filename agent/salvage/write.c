@@ -231,7 +231,7 @@ static void durable(const struct salvage_job *job)
 		      job->point.generation, (double)tpck_manifest_bytes(manifest) / (1 << 20), (double)manifest->stored_bytes / (1 << 20));
 	history_salvaged(job->of, manifest, job->flush.took_ns);
 	flush_works(job->point.step);
-	copies_joined();
+	drain_joined();
 }
 
 static void write_done(struct agent *agent, struct job *base)

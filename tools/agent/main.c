@@ -64,7 +64,7 @@ static const struct loop_part *const parts[] = {
 	&live_loop,
 	&flush_loop,
 	&stash_loop,
-	&copies_loop,
+	&drain_loop,
 	&watermark_loop,
 	&history_loop,
 	&peers_state_loop,
