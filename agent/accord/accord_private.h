@@ -189,7 +189,7 @@ void accord_late_adopt(struct launch *launch);
 void accord_begin_survey(struct launch *launch);
 
 /* steps.c */
-/* peers_copy() is through. */
+/* copies_send() is through. */
 void accord_copied(struct agent *agent, struct launch *launch, uint64_t step, unsigned copies);
 void accord_steps_obey(struct agent *agent, struct launch *launch, const struct tpck_accord_message *message, const char *more, size_t size);
 void accord_steps_hear(struct agent *agent, struct launch *launch, const char *node, const struct tpck_accord_message *message,

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "agent/accord/accord_private.h"
+#include "agent/copies/copies.h"
 #include "agent/programs/identity_text.h"
 #include "runtime/base/clock.h"
 
@@ -69,8 +70,8 @@ size_t accord_holdings_of(const struct launch *launch, struct tpck_accord_holdin
 
 static void holdings_of_copies(const char *forms, size_t size, struct accord_holdings *all)
 {
-	struct peers_held *rows = NULL;
-	size_t count = peers_copies_held(forms, size, &rows);
+	struct copies_held *rows = NULL;
+	size_t count = copies_held(forms, size, &rows);
 
 	for (size_t i = 0; i < count; i++)
 		add_holding(all, &(struct tpck_accord_holding){

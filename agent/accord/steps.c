@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "agent/accord/accord_private.h"
+#include "agent/copies/copies.h"
 #include "agent/durable/flush.h"
 #include "agent/programs/identity_text.h"
 #include "runtime/base/clock.h"
@@ -516,7 +517,7 @@ static void copy(struct agent *agent, struct launch *launch, uint64_t step)
 	accord->copying = step;
 	accord->copied = false;
 	accord->copy_next = 0;
-	if (!peers_copy(launch, step))
+	if (!copies_send(launch, step))
 		accord_copied(agent, launch, step, 0);
 }
 
@@ -547,7 +548,7 @@ static void settle(struct launch *launch, uint64_t step, bool has_copies)
 	unpin_adopted(launch);
 	/* Where one has none, older ones of the others are all that there is elsewhere. */
 	if (has_copies)
-		peers_settled(launch, step);
+		copies_settled(launch, step);
 }
 
 void accord_steps_obey(struct agent *agent, struct launch *launch, const struct tpck_accord_message *message, const char *more, size_t size)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What this node owes to paths, for those who have copies of it sent to other nodes (peers/sent_files.c), and the care that is taken
+/* What this node owes to paths, for those who have copies of it sent to other nodes (copies/sent_files.c), and the care that is taken
  * once another node has put some of it there because this one seemed lost. Any thread. */
 #ifndef TPCK_AGENT_FILES_DEBTS_H
 #define TPCK_AGENT_FILES_DEBTS_H

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "agent/copies/copies.h"
 #include "agent/hello/hello_private.h"
 #include "agent/peers/peers.h"
 #include "agent/programs/identity_text.h"
@@ -291,7 +292,7 @@ static bool was_apart(struct agent *agent, const char *identity)
 	for (const struct live *live = agent->lives; live; live = live->next)
 		if (live->session->control->apart && identity_form_among(live->session->identity, form, sizeof form) >= 0)
 			return true;
-	return peers_on() && peers_parts_held(form, sizeof form);
+	return peers_on() && copies_parts_held(form, sizeof form);
 }
 
 void hello_begin(struct agent *agent, struct client *client, const struct tpck_hello *hello, const char *identity)

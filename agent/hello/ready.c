@@ -12,6 +12,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "agent/copies/copies.h"
 #include "agent/hello/hello_private.h"
 #include "agent/loop/trouble.h"
 #include "agent/peers/peers.h"
@@ -135,10 +136,10 @@ static void choose(struct hello_job *h, bool store, struct offer_request *reques
 	/* A copy here that turns out bad may be good elsewhere, one that comes is compared as it comes. */
 	for (int tries = 0; bad && tries < 2; tries++) {
 		if (tries)
-			peers_fetch(store, peers_first(requests, h->count));
-		peers_candidates(requests, h->count);
+			copies_fetch(store, copies_first(requests, h->count));
+		copies_candidates(requests, h->count);
 		offer_choose(store, requests, h->offer, h->count, &h->base);
-		bad = peers_release(requests, h->count) && !h->offer[0].made;
+		bad = copies_release(requests, h->count) && !h->offer[0].made;
 		/* Grown at its end only: what the sessions' were is as before. */
 		for (size_t i = 0; i < h->count; i++)
 			h->part[i].memory = requests[i].memory;
@@ -168,9 +169,9 @@ static void ask_others(struct hello_job *h, bool store, struct offer_request *re
 		requests[i] = request_of(part);
 		requests[i].told_only = is_to_be_told(h, part);
 	}
-	if (h->resume || peers_first(requests, h->count)->told_only)
-		peers_fetch(store, peers_first(requests, h->count));
-	h->in_parts = h->resume && h->launch->world > 1 && !h->launch->apart && peers_first(requests, h->count)->in_parts;
+	if (h->resume || copies_first(requests, h->count)->told_only)
+		copies_fetch(store, copies_first(requests, h->count));
+	h->in_parts = h->resume && h->launch->world > 1 && !h->launch->apart && copies_first(requests, h->count)->in_parts;
 }
 
 /* A socket at a port that nobody listens at, of both families where the kernel has them, or -1. */
@@ -216,8 +217,8 @@ void hello_run(struct job *job)
 	if (requests)
 		ask_others(h, store_rc != -EPERM, requests);
 	if (h->in_parts) {
-		peers_got();
-		free(peers_first(requests, h->count)->other_identity);
+		copies_got();
+		free(copies_first(requests, h->count)->other_identity);
 		free(requests);
 		return;
 	}
@@ -228,7 +229,7 @@ void hello_run(struct job *job)
 	/* What somebody else could have put there is not looked at. */
 	if (h->resume && requests)
 		choose(h, store_rc != -EPERM, requests);
-	peers_got();
+	copies_got();
 	for (size_t i = 0; requests && i < h->count; i++) {
 		if (requests[i].told_only)
 			offer_tell(store_rc != -EPERM, &requests[i], &h->offer[i]);
@@ -287,8 +288,8 @@ static bool get_all(struct hello_job *h)
 
 			if (source->rank != part->hello.rank || source->ordinal != part->hello.ordinal)
 				continue;
-			if (source->node[0] ? peers_get(source->node, part->identity, source->rank, source->ordinal, &h->point, &err)
-					    : peers_gather(part->identity, source->rank, source->ordinal, &h->point, &err)) {
+			if (source->node[0] ? copies_get(source->node, part->identity, source->rank, source->ordinal, &h->point, &err)
+					    : copies_gather(part->identity, source->rank, source->ordinal, &h->point, &err)) {
 				h->failed = i;
 				h->gone = source->node[0] && !peers_has(source->node);
 				snprintf(h->offer[i].notice, sizeof h->offer[i].notice, "step %" PRIu64 " cannot be resumed: %.400s",
@@ -326,9 +327,9 @@ void hello_run_try(struct job *job)
 	tpck_manifest_free(h->base);
 	h->base = NULL;
 	if (get_all(h)) {
-		peers_candidates_at(requests, h->count, &h->point);
+		copies_candidates_at(requests, h->count, &h->point);
 		offer_choose(store_rc != -EPERM, requests, h->offer, h->count, &h->base);
-		peers_release(requests, h->count);
+		copies_release(requests, h->count);
 		h->failed = h->count;
 		for (size_t i = h->count; i-- > 0;) {
 			h->part[i].memory = requests[i].memory;
@@ -339,7 +340,7 @@ void hello_run_try(struct job *job)
 				h->failed = 0;
 		}
 	}
-	peers_got();
+	copies_got();
 	free(requests);
 }
 

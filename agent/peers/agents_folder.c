@@ -9,7 +9,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "agent/peers/peers_private.h"
+#include "agent/home/home.h"
+#include "agent/peers/agents_folder.h"
 #include "runtime/base/door.h"
 #include "runtime/store/file.h"
 

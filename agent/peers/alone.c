@@ -10,6 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "agent/peers/agents_folder.h"
 #include "agent/peers/peers.h"
 #include "agent/peers/peers_private.h"
 #include "runtime/base/log.h"

@@ -41,6 +41,12 @@ enum { REFUSED_LINES = 4, SHOWN = 200 };
 enum { PING_WORKING = 1, PING_STAYING = 2, PING_ENDING = 4 };
 
 struct peers peers = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
+static const struct peers_cargo *cargo;
+
+void peers_carry(const struct peers_cargo *carried)
+{
+	cargo = carried;
+}
 
 /* Somebody who may be there: a file of the rendezvous, an entry of TRANSPCKPT_NODES, a node of Slurm's list, the one where the ranks meet,
  * one that this one has told of, or one that mpirun has started. */
@@ -62,11 +68,6 @@ static uint64_t serials, tick_ns, touch_ns, clear_ns, resolve_ns, list_ns, unqui
 
 /* ---- sending ------------------------------------------------------------------------------ */
 
-struct text_token {
-	void (*done)(void *token);
-	char text[];
-};
-
 int peer_send(struct peer *peer, enum tpck_peer_type type, const struct tpck_peer_message *fields, const void *bytes,
 	      size_t count, void *token)
 {
@@ -78,7 +79,7 @@ int peer_send(struct peer *peer, enum tpck_peer_type type, const struct tpck_pee
 	return peers.ops->send(peers.transport, peer->link, &head, sizeof head, bytes, count, token);
 }
 
-/* Tokens of texts are odd, those of chunks, which transfers own, are not; those of files' bytes have the second bit. */
+/* Tokens of texts are odd, those of what is carried for others are not. */
 int peer_send_text(struct peer *peer, enum tpck_peer_type type, const struct tpck_peer_message *fields, const char *text,
 		   size_t count)
 {
@@ -101,16 +102,47 @@ void peer_say_failed(struct peer *peer, uint64_t transfer, const char *why)
 	(void)peer_send_text(peer, TPCK_PEER_FAIL, &(struct tpck_peer_message){.transfer = transfer}, why, strlen(why) + 1);
 }
 
+struct say_errand {
+	struct errand errand; /* first */
+	uint64_t serial;
+	enum tpck_peer_type type;
+	struct tpck_peer_message head;
+	size_t size;
+	char bytes[];
+};
+
+static void say_run(struct errand *errand)
+{
+	struct say_errand *say = (struct say_errand *)errand;
+
+	for (struct peer *peer = peers.list; peer; peer = peer->next)
+		if (peer->state == PEER_KNOWN && (!say->serial || peer->serial == say->serial))
+			(void)peer_send_text(peer, say->type, &say->head, say->bytes, say->size);
+	free(say);
+}
+
+void peers_say(uint64_t serial, enum tpck_peer_type type, const struct tpck_peer_message *fields, const void *bytes, size_t count)
+{
+	struct say_errand *say = malloc(sizeof *say + count);
+
+	if (!say)
+		return;
+	*say = (struct say_errand){.errand.run = say_run, .serial = serial, .type = type, .size = count};
+	if (fields)
+		say->head = *fields;
+	if (count)
+		memcpy(say->bytes, bytes, count);
+	peers_errand(&say->errand);
+}
+
 static void on_sent(void *context, struct tpck_link *link, void *token)
 {
 	(void)context;
 	(void)link;
 	if ((uintptr_t)token & 1)
 		free((char *)token - 1);
-	else if ((uintptr_t)token & 2)
-		owed_sent((char *)token - 2);
 	else
-		outgoing_sent(token);
+		cargo->sent(token);
 }
 
 /* ---- coming and going --------------------------------------------------------------------- */
@@ -151,9 +183,7 @@ static void peer_free(struct peer *peer)
 		}
 	pthread_cond_broadcast(&peers.changed);
 	pthread_mutex_unlock(&peers.lock);
-	transfer_gone(peer);
-	owed_gone(peer);
-	held_gone(peer);
+	cargo->gone(peer);
 	free(peer->where);
 	free(peer);
 }
@@ -310,7 +340,7 @@ static void known(struct peer *peer)
 	peers.met_ns = tpck_clock_monotonic_ns();
 	peers.unheard += first;
 	/* At once: who waits for others to be known or to answer must see either. */
-	transfer_greet(peer);
+	cargo->known(peer);
 	pthread_cond_broadcast(&peers.changed);
 	pthread_mutex_unlock(&peers.lock);
 	for (struct lead *lead = leads; lead; lead = lead->next) {
@@ -502,10 +532,8 @@ static void take_ping(struct peer *peer, const struct tpck_peer_message *message
 	peer->staying = (message->value & PING_STAYING) != 0;
 	told = (message->value & PING_ENDING) && !peer->ending;
 	peer->ending = (message->value & PING_ENDING) != 0;
-	/* One that serves nobody may be there only for copies that it has of this one's. */
-	for (struct copy *copy = peers.copies; copy && peer->working; copy = copy->next)
-		if (strcmp(copy->owner, peer->other.host) == 0)
-			copy->seen_ns = peer->heard_ns;
+	if (peer->working)
+		cargo->serves(peer);
 	pthread_mutex_unlock(&peers.lock);
 	if (told)
 		peers_news(peer, PEERS_ENDING, NULL, 0);
@@ -544,31 +572,11 @@ static void take_node(struct peer *peer, const struct tpck_peer_message *message
 	nodes_said(text, count);
 }
 
-/* Who hears which message of a peer that is known. `text` has `count` bytes and a NUL behind them. CHUNK comes in pieces, to where on_place() says. */
+/* Who hears which message of a peer that is known; others are for who has something carried. `text` has `count` bytes and a NUL behind them. CHUNK comes in
+ * pieces, to where on_place() says. */
 static void (*const hears[])(struct peer *peer, const struct tpck_peer_message *message, char *text, size_t count) = {
 	[TPCK_PEER_PING] = take_ping,
-	[TPCK_PEER_OFFER] = transfer_message,
-	[TPCK_PEER_WANT] = transfer_message,
-	[TPCK_PEER_HAVE] = transfer_message,
-	[TPCK_PEER_FAIL] = transfer_message,
-	[TPCK_PEER_DROP] = transfer_message,
-	[TPCK_PEER_MARK] = transfer_message,
-	[TPCK_PEER_ASK] = transfer_message,
-	[TPCK_PEER_TELL] = transfer_message,
-	[TPCK_PEER_GET] = transfer_message,
 	[TPCK_PEER_ACCORD] = take_accord,
-	[TPCK_PEER_FILE_BEGIN] = held_message,
-	[TPCK_PEER_FILE_BYTES] = held_message,
-	[TPCK_PEER_FILE_RECORD] = held_message,
-	[TPCK_PEER_FILE_GONE] = held_message,
-	[TPCK_PEER_FILE_HAS] = owed_message,
-	[TPCK_PEER_FILE_KEPT] = owed_message,
-	[TPCK_PEER_FILE_FULL] = owed_message,
-	[TPCK_PEER_FILE_LOOK] = held_message,
-	[TPCK_PEER_FILE_LOOKED] = held_message,
-	[TPCK_PEER_FILE_TAKE] = held_message,
-	[TPCK_PEER_FILE_TOOK] = held_message,
-	[TPCK_PEER_FILE_TAKEN] = held_message,
 	[TPCK_PEER_WHERE] = take_where,
 	[TPCK_PEER_MASTER] = take_master,
 	[TPCK_PEER_THERE] = take_there,
@@ -588,7 +596,6 @@ static void *on_place(void *context, struct tpck_link *link, const void *head, s
 {
 	const struct tpck_peer_message *message = head;
 	struct peer *peer = link->owner;
-	void *place;
 
 	(void)context;
 	if (!peer || !is_message(head, head_bytes) || message->version != TPCK_PEER_VERSION)
@@ -596,7 +603,7 @@ static void *on_place(void *context, struct tpck_link *link, const void *head, s
 	if (peer->state != PEER_KNOWN)
 		return bytes <= 4096 ? malloc(bytes + 1) : NULL;
 	if (message->type == TPCK_PEER_CHUNK)
-		return pulling_place(peer, message, bytes, &place) ? place : incoming_place(peer, message, bytes);
+		return cargo->place(peer, message, bytes);
 	return bytes < TPCK_PEER_TEXT_MAX ? malloc(bytes + 1) : NULL;
 }
 
@@ -611,8 +618,7 @@ static void on_arrived(void *context, struct tpck_link *link, const void *head, 
 	(void)context;
 	if (is_message(head, head_bytes) && message->version == TPCK_PEER_VERSION && message->type == TPCK_PEER_CHUNK &&
 	    (!peer || peer->state == PEER_KNOWN)) {
-		if (!pulling_arrived(peer, bytes, count, whole))
-			incoming_arrived(peer, bytes, count, whole);
+		cargo->arrived(peer, bytes, count, whole);
 		return;
 	}
 	if (!peer || !whole) {
@@ -639,7 +645,7 @@ static void on_arrived(void *context, struct tpck_link *link, const void *head, 
 			peer_close(peer, "refused");
 	} else if (message->type < sizeof hears / sizeof *hears && hears[message->type]) {
 		hears[message->type](peer, message, text, count);
-	} else {
+	} else if (!cargo->message(peer, message, text, count)) {
 		tpck_log_debug("%s sends a message of type %u", peer->other.host, message->type);
 	}
 	free(bytes);
@@ -894,7 +900,7 @@ static void tick(uint64_t now)
 		else if (peer->state == PEER_KNOWN)
 			(void)peer_send(peer, TPCK_PEER_PING, &(struct tpck_peer_message){.value = own}, NULL, 0, NULL);
 	}
-	pulling_tick(now);
+	cargo->tick(now);
 	look(now);
 	if (peers.folder[0] && now > touch_ns) {
 		if (now > clear_ns)
@@ -964,7 +970,7 @@ void *peers_thread(void *unused)
 
 		if (now >= tick_ns)
 			tick(now);
-		resume_ns = outgoing_resume();
+		resume_ns = cargo->resume();
 		if (!peers.transport)
 			(void)poll(&(struct pollfd){.fd = peers.wake, .events = POLLIN}, 1, wait_ms(tick_ns));
 		else if (!peers.ops->progress(peers.transport))

@@ -115,7 +115,7 @@ void listed_say(uint64_t serial)
 	strcpy(host, master);
 	pthread_mutex_unlock(&peers.lock);
 	if (head.value)
-		owed_say(serial, TPCK_PEER_MASTER, &head, host, strlen(host));
+		peers_say(serial, TPCK_PEER_MASTER, &head, host, strlen(host));
 }
 
 /* Those who have no rank of it are told, too. */

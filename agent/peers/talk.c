@@ -79,7 +79,6 @@ static void news_done(struct agent *agent, struct job *job)
 	switch (news->what) {
 	case PEERS_MET:
 		heard_of_met();
-		sending_met(agent, news->node);
 		hearers_met(agent, news->node);
 		break;
 	case PEERS_LOST:

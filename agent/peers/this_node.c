@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Other nodes: who this one is to them, how long this agent stays for them, and what is seen of copies. */
+/* Other nodes: who this one is to them, and how long this agent stays for them. */
 #include "config.h"
 
 #include "agent/peers/peers.h"
@@ -28,7 +28,6 @@ enum { SAY_US = 200000, LOCAL_MOST = 64 };
 
 /* ---- start and end ------------------------------------------------------------------------ */
 
-/* The tier that all nodes see. */
 /* Whether an entry of TRANSPCKPT_NODES is this node's. */
 static bool is_own(const char *name, const char *addresses)
 {
@@ -194,7 +193,7 @@ static int begin(struct agent *agent, struct tpck_error *err)
 	return rc;
 }
 
-/* Copies that are in the memory tier are found; what does not work is one line, and an error only where mpirun has started the agents: the others would wait
+/* What does not work is one line, and an error only where mpirun has started the agents: the others would wait
  * for this one. */
 static int begin_peers(struct agent *agent, struct tpck_error *err)
 {
@@ -206,7 +205,6 @@ static int begin_peers(struct agent *agent, struct tpck_error *err)
 	if (!home.settings.peers.count)
 		return 0;
 	peers.wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	copies_here_find();
 	rc = begin(agent, err);
 	if (rc && agent->launched)
 		return rc;
@@ -217,8 +215,6 @@ static int begin_peers(struct agent *agent, struct tpck_error *err)
 		return 0;
 	}
 	peers.on = true;
-	held_begin();
-	owed_begin();
 	if (peers.level == TPCK_SEAL_OFF)
 		tpck_log_warn("TRANSPCKPT_PEER_SECURITY is off: who is between the nodes can read and change copies that agents send each other, and "
 			      "copies go right into the memory of images");
@@ -258,8 +254,6 @@ static void stop(struct agent *agent)
 	alone_end();
 	if (!peers.on)
 		return;
-	owed_end();
-	held_end();
 	pthread_mutex_lock(&peers.lock);
 	peers.stop = true;
 	pthread_mutex_unlock(&peers.lock);
@@ -288,8 +282,6 @@ static void consider(struct agent *agent)
 {
 	bool working = agent->clients != NULL || agent->lives != NULL;
 
-	owed_consider_alone();
-	held_consider(agent);
 	meeting_consider(agent);
 	if (!peers.on)
 		return;
@@ -300,7 +292,6 @@ static void consider(struct agent *agent)
 		say_at_once();
 	}
 	pthread_mutex_unlock(&peers.lock);
-	owned_consider(agent);
 }
 
 const struct loop_part peers_state_loop = {.consider = consider, .deadline = meeting_deadline};
@@ -331,42 +322,13 @@ void peers_finish(void)
 		peers.ops->finish();
 }
 
-uint64_t peers_leave_at(void)
-{
-	uint64_t until;
-
-	if (!home.settings.peers.count)
-		return 0;
-	pthread_mutex_lock(&peers.lock);
-	until = copies_here_until();
-	for (const struct peer *peer = peers.list; peer; peer = peer->next)
-		if (peer->state == PEER_KNOWN && peer->working)
-			until = UINT64_MAX;
-	pthread_mutex_unlock(&peers.lock);
-	return peers_hold_files() ? UINT64_MAX : until;
-}
-
-void peers_fragment_status(json_object *row, const struct tpck_fragment *fragment)
-{
-	char code[32];
-
-	if (!fragment->data)
-		return;
-	snprintf(code, sizeof code, "%u+%u", fragment->data, fragment->parity);
-	json_object_object_add(row, "fragment", json_object_new_int64(fragment->index));
-	json_object_object_add(row, "code", json_object_new_string(code));
-}
-
 void peers_status(json_object *json)
 {
-	json_object *list = json_object_new_array(), *held = json_object_new_array(), *given = json_object_new_array(), *row;
+	json_object *list, *row;
 
-	if (!home.settings.peers.count) {
-		json_object_put(list);
-		json_object_put(held);
-		json_object_put(given);
+	if (!home.settings.peers.count)
 		return;
-	}
+	list = json_object_new_array();
 	pthread_mutex_lock(&peers.lock);
 	for (const struct peer *peer = peers.list; peer; peer = peer->next) {
 		if (peer->state != PEER_KNOWN)
@@ -376,29 +338,9 @@ void peers_status(json_object *json)
 		json_object_object_add(row, "domain", json_object_new_string(peer->other.domain));
 		json_object_array_add(list, row);
 	}
-	for (const struct copy *copy = peers.copies; copy; copy = copy->next) {
-		int slot = copy_newest(copy);
-
-		if (slot < 0)
-			continue;
-		row = json_object_new_object();
-		json_object_object_add(row, "owner", json_object_new_string(copy->owner));
-		json_object_object_add(row, "generation", json_object_new_uint64(copy->slot[slot].point.generation));
-		json_object_object_add(row, "step", json_object_new_uint64(copy->slot[slot].point.step));
-		json_object_object_add(row, "rank", json_object_new_int64(copy->member[0].rank));
-		json_object_object_add(row, "ordinal", json_object_new_int64(copy->member[0].ordinal));
-		json_object_object_add(row, "ranks", json_object_new_int64(copy->ranks));
-		peers_fragment_status(row, &copy->replica->fragment);
-		json_object_array_add(held, row);
-	}
 	pthread_mutex_unlock(&peers.lock);
-	owned_status(given);
 	json_object_object_add(json, "node", json_object_new_string(peers.host));
 	json_object_object_add(json, "peers", list);
-	json_object_object_add(json, "copies_here", held);
-	json_object_object_add(json, "copies_elsewhere", given);
-	json_object_object_add(json, "files_here", held_status());
-	pace_status(json);
 }
 
 uint64_t peers_generation(void)

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "agent/accord/joint_launches.h"
+#include "agent/copies/copies.h"
 #include "agent/durable/flush.h"
 #include "agent/peers/peers.h"
 #include "agent/salvage/salvage_private.h"
@@ -81,7 +82,7 @@ char *salvage_identity(struct agent *agent, const struct salvage *s, uint32_t *r
 		return strdup(launch_first(launch)->session->identity);
 	}
 	for (uint32_t r = 0; s->part_of && r < s->world; r++) {
-		char *identity = peers_left_identity(s->generation, r, s->ordinal[r]);
+		char *identity = copies_left_identity(s->generation, r, s->ordinal[r]);
 
 		if (!identity)
 			continue;
@@ -119,8 +120,8 @@ static bool is_left(const struct agent *agent, const struct launch *launch)
 
 static void note_all(struct agent *agent)
 {
-	struct peers_left *rows;
-	size_t count = peers_left(&rows);
+	struct copies_left *rows;
+	size_t count = copies_left(&rows);
 	struct salvage *s;
 
 	for (s = list; s; s = s->next)
@@ -247,9 +248,9 @@ static size_t holdings(struct agent *agent, uint64_t generation, struct tpck_acc
 	const struct launch *launch = salvage_launch(agent, generation);
 	struct tpck_accord_holding *own = NULL, *grown;
 	size_t count = launch && launch->apart ? accord_holdings_of(launch, &own) : 0, copies;
-	struct peers_held *held;
+	struct copies_held *held;
 
-	copies = peers_left_of(generation, &held);
+	copies = copies_left_of(generation, &held);
 	grown = reallocarray(own, count + copies + 1, sizeof *grown);
 	if (!grown) {
 		free(own);

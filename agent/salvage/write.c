@@ -10,10 +10,10 @@
 #include <unistd.h>
 
 #include "agent/accord/joint_launches.h"
+#include "agent/copies/copies.h"
 #include "agent/durable/drain.h"
 #include "agent/durable/flush.h"
 #include "agent/durable/flush_job.h"
-#include "agent/peers/peers.h"
 #include "agent/programs/met_programs.h"
 #include "agent/salvage/salvage_private.h"
 #include "agent/session/events.h"
@@ -30,7 +30,7 @@ struct salvage_job {
 	uint32_t rank, ordinal;             /* of the program that speaks for all */
 	char *identity;
 	struct tpck_program *of;
-	struct peers_shares shares;
+	struct copies_shares shares;
 	bool there;
 };
 
@@ -206,9 +206,9 @@ static void write_run(struct job *base)
 	if (!rc && !job->of)
 		rc = -ENOMEM;
 	if (!rc && job->message.value == TPCK_LEFT_FRAGMENTS)
-		rc = peers_gather(job->identity, job->rank, job->ordinal, &job->point, err);
+		rc = copies_gather(job->identity, job->rank, job->ordinal, &job->point, err);
 	if (!rc)
-		rc = peers_shares_open(&job->shares, job->identity, job->rank, job->ordinal, &job->point, err);
+		rc = copies_shares_open(&job->shares, job->identity, job->rank, job->ordinal, &job->point, err);
 	if (!rc) {
 		p->shares = job->shares.shares;
 		p->share_count = job->shares.manifest->member_count;
@@ -220,7 +220,7 @@ static void write_run(struct job *base)
 	job->flush.took_ns = tpck_clock_monotonic_ns() - job->flush.began_ns;
 	job->flush.rc = rc;
 	if (job->shares.copy)
-		peers_shares_close(&job->shares, rc == -EBADMSG);
+		copies_shares_close(&job->shares, rc == -EBADMSG);
 }
 
 static void durable(const struct salvage_job *job)
@@ -295,7 +295,7 @@ void salvage_write(struct agent *agent, const char *node, const struct tpck_acco
 		write_own(agent, node, message);
 		return;
 	}
-	job = job_new(agent, &point, message->world, peers_left_identity(message->generation, message->rank, message->ordinal), message->rank,
+	job = job_new(agent, &point, message->world, copies_left_identity(message->generation, message->rank, message->ordinal), message->rank,
 		      message->ordinal);
 	if (!job) {
 		salvage_wrote(agent, node, message, -ENOENT, "a node has no copy of it any more, or no memory");

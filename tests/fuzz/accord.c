@@ -9,6 +9,7 @@
 #include "tests/fuzz/fuzz.h"
 
 #include "agent/accord/accord_private.h"
+#include "agent/copies/copies.h"
 #include "agent/salvage/salvage_private.h"
 #include "runtime/base/log.h"
 #include "tests/sim-scale/around.h"
@@ -20,26 +21,26 @@ enum { WORLD = 2 * EACH, NODES = 3, MOST = 64 };
 enum { LEFT = 9 };
 static bool is_left;
 
-size_t peers_left(struct peers_left **rows)
+size_t copies_left(struct copies_left **rows)
 {
 	*rows = is_left ? calloc(1, sizeof **rows) : NULL;
 	if (*rows)
-		**rows = (struct peers_left){.generation = LEFT, .step = STEP, .world = WORLD, .seen_ns = 1};
+		**rows = (struct copies_left){.generation = LEFT, .step = STEP, .world = WORLD, .seen_ns = 1};
 	return *rows != NULL;
 }
 
 /* Of the other half of the ranks there are copies here. */
-size_t peers_left_of(uint64_t generation, struct peers_held **rows)
+size_t copies_left_of(uint64_t generation, struct copies_held **rows)
 {
 	size_t count = is_left && generation == LEFT ? EACH : 0;
 
 	*rows = calloc(count + 1, sizeof **rows);
 	for (uint32_t r = 0; r < count; r++)
-		(*rows)[r] = (struct peers_held){.rank = EACH + r, .point = {LEFT, STEP}, .resumable = true, .form = EACH};
+		(*rows)[r] = (struct copies_held){.rank = EACH + r, .point = {LEFT, STEP}, .resumable = true, .form = EACH};
 	return count;
 }
 
-char *peers_left_identity(uint64_t generation, uint32_t rank, uint32_t ordinal)
+char *copies_left_identity(uint64_t generation, uint32_t rank, uint32_t ordinal)
 {
 	(void)generation;
 	(void)rank;

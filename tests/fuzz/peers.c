@@ -15,9 +15,10 @@
 #include <unistd.h>
 
 #include "agent/accord/joint_launches.h"
+#include "agent/copies/copies_private.h"
+#include "agent/copies/held_files.h"
 #include "agent/durable/stasher.h"
 #include "agent/hello/hello.h"
-#include "agent/peers/held_files.h"
 #include "agent/peers/peers_private.h"
 #include "agent/salvage/salvage.h"
 #include "runtime/base/digest.h"
@@ -288,22 +289,23 @@ static void tidy(void)
 static const struct session_beyond beyond = {
 	.hello = hello_begin,
 	.adopt = hello_adopt,
-	.look = peers_look,
+	.look = copies_look,
 	.meet = peers_meet_for,
-	.committed = peers_committed,
-	.ended = peers_ended,
+	.committed = copies_committed,
+	.ended = copies_ended,
 	.forget = stash_remove,
 	.query = status_answer,
 };
 
 static void begin(void)
 {
-	static const struct peers_hearer *const hearers[] = {&accord_hears, &salvage_hears, &leaving_hears};
+	static const struct peers_hearer *const hearers[] = {&copies_hears, &accord_hears, &salvage_hears, &leaving_hears};
 	char store[sizeof folder + 8];
 
 	(void)tpck_log_configure("none");
 	launch_apart = &accord_apart;
 	session_beyond = &beyond;
+	peers_carry(&copies_cargo);
 	peers_heard_by(hearers, sizeof hearers / sizeof *hearers);
 	snprintf(folder, sizeof folder, "%.350s/tpck-fuzz.XXXXXX", getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
 	FUZZ_HOLDS(mkdtemp(folder));
@@ -359,7 +361,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		meet(i);
 	(void)peers_thread(NULL);
 	work(&agent);
-	if (peers.copies) {
+	if (copies_here.list) {
 		copies_here_close();
 		FUZZ_HOLDS(tpck_folder_remove(folder) == 0 && mkdir(folder, 0700) == 0);
 	}

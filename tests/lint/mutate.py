@@ -33,7 +33,7 @@ import mutations
 SRC = os.path.realpath(os.environ.get("srcdir") or os.path.join(os.path.dirname(os.path.abspath(__file__)), "../.."))
 BUILD = os.path.realpath(os.environ.get("builddir", "."))
 ROOMS = ("runtime/store,runtime/wire,runtime/view,runtime/reach,runtime/capture,runtime/replay,runtime/files,runtime/follow,runtime/engine,runtime/peer,"
-         "agent/loop,agent/home,agent/programs,agent/files,agent/session,agent/durable,agent/peers,agent/hello,agent/accord,agent/salvage,tools/agent,hooks")
+         "agent/loop,agent/home,agent/programs,agent/files,agent/session,agent/durable,agent/peers,agent/copies,agent/hello,agent/accord,agent/salvage,tools/agent,hooks")
 # Not the software device's own tests and the lints, which have none of this code, and what needs large packages or root.
 WITHOUT = "tests/lint,tests/sim,tests/gpu,tests/torch,tests/stacks,tests/frameworks,tests/slurm"
 

@@ -51,10 +51,11 @@ MAY_INCLUDE = {
     "agent/session": AGENT_BELOW,
     "agent/durable": AGENT_BELOW | {"agent/session"},
     "agent/peers": AGENT_BELOW | {"agent/session"},
-    "agent/hello": AGENT_BELOW | {"agent/session", "agent/peers"},
-    "agent/accord": AGENT_BELOW | {"agent/session", "agent/durable", "agent/peers", "agent/hello"},
-    "agent/salvage": AGENT_BELOW | {"agent/session", "agent/durable", "agent/peers", "agent/accord"},
-    "tools/agent": AGENT_BELOW | {"agent/session", "agent/durable", "agent/peers", "agent/hello", "agent/accord", "agent/salvage"},
+    "agent/copies": AGENT_BELOW | {"agent/session", "agent/peers"},
+    "agent/hello": AGENT_BELOW | {"agent/session", "agent/peers", "agent/copies"},
+    "agent/accord": AGENT_BELOW | {"agent/session", "agent/durable", "agent/peers", "agent/copies", "agent/hello"},
+    "agent/salvage": AGENT_BELOW | {"agent/session", "agent/durable", "agent/peers", "agent/copies", "agent/accord"},
+    "tools/agent": AGENT_BELOW | {"agent/session", "agent/durable", "agent/peers", "agent/copies", "agent/hello", "agent/accord", "agent/salvage"},
     "tools/cli": {"runtime/" + r for r in AGENT_SIDE | {"infer"}},
     "tools/spank": {"runtime/base", "runtime/wire", "runtime/reach"},
     "tools/standin": {"runtime/base", "runtime/wire"},
@@ -237,8 +238,8 @@ BEHIND_THE_DOOR |= {"runtime/base/key.c": r"AT_FDCWD(?!, path, TPCK_DOOR_READ)|\
 # What agents leave for each other in the store.
 BEHIND_THE_DOOR |= {"agent/peers/alone.c": r"\b(open|access|unlink|rename|tpck_file_\w+|tpck_folder_\w+)\s*\(",
                     "agent/peers/agents_folder.c": r"\b(open|access|unlink|rename|opendir|stat|tpck_file_(read|write)|tpck_folder_\w+)\s*\(",
-                    "agent/peers/takeover.c": r"\b(opendir|access|unlink|rename)\s*\((peers\.folder|path|mark|missed)\b",
-                    "agent/peers/sent_files.c": r"\b(access|unlink|tpck_file_\w+)\s*\((path|mark)\b",
+                    "agent/copies/takeover.c": r"\b(opendir|access|unlink|rename)\s*\((peers\.folder|path|mark|missed)\b",
+                    "agent/copies/sent_files.c": r"\b(access|unlink|tpck_file_\w+)\s*\((path|mark)\b",
                     "runtime/peer/rendezvous.c": r"\b(open|opendir|access|unlink|rename|stat|utimensat|tpck_file_(read|write))\s*\("}
 BEHIND_THE_DOOR_ALLOWED = re.compile(r"tpck_door_open\(AT_FDCWD|tpck_sys_openat\(AT_FDCWD, path, O_RDONLY \| O_CLOEXEC, 0\)|"
                                      r"tpck_sys_unlinkat\(AT_FDCWD, (bytes|synced)|\{AT_FDCWD, 0\}|tpck_sys_fstatat\(AT_FDCWD, .{1,4}, &root, 0")

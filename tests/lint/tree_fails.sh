@@ -24,6 +24,7 @@ echo '#include "agent/programs/met_programs.h"' >>agent/home/home.h
 echo '#include "agent/peers/peers.h"' >>agent/files/publisher.h
 echo '#include "agent/durable/flush.h"' >>agent/session/live.h
 echo '#include "agent/peers/peers.h"' >>agent/durable/flush.h
+echo '#include "agent/copies/copies.h"' >>agent/peers/peers.h
 echo '#include "agent/salvage/salvage.h"' >>agent/accord/joint_launches.h
 echo '#include <cuda.h>' >>shim/table.h
 echo '/* They are lost. */' >>shim/doors.h
@@ -61,8 +62,8 @@ runtime/follow/overlay.c tpck_sys_openat(AT_FDCWD, version, 0)
 runtime/replay/stash.c tpck_sys_openat(AT_FDCWD, made.store, 0)
 agent/peers/alone.c access("x", 0)
 agent/peers/agents_folder.c opendir("x")
-agent/peers/takeover.c unlink(mark)
-agent/peers/sent_files.c unlink(path)
+agent/copies/takeover.c unlink(mark)
+agent/copies/sent_files.c unlink(path)
 runtime/peer/rendezvous.c utimensat(0, "x", 0, 0)'
 printf '%s\n' "$rows" | while read -r file call; do echo "int past(void) { return (int)$call; }" >>"$file"; done
 echo 'void root(void) { tpck_settings_read(0, 0); }' >>tools/spank/epilog.c
@@ -94,6 +95,7 @@ reports 'agent/home may not know agent/programs'
 reports 'agent/files may not know agent/peers'
 reports 'agent/session may not know agent/durable'
 reports 'agent/durable may not know agent/peers'
+reports 'agent/peers may not know agent/copies'
 reports 'agent/accord may not know agent/salvage'
 reports 'shim/bare.c:2: &nowhere has no rank in runtime/base/locks.def'
 reports 'shim/bare.c: lock_order.h is not included'

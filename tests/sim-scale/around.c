@@ -62,13 +62,13 @@ void clerk_give(struct job *job)
 }
 
 /* What the leader's own ranks left is here as copies are. */
-size_t peers_copies_held(const char *forms, size_t size, struct peers_held **rows)
+size_t copies_held(const char *forms, size_t size, struct copies_held **rows)
 {
 	(void)forms;
 	(void)size;
 	*rows = model.own ? calloc(model.own, sizeof **rows) : NULL;
 	for (uint32_t r = 0; *rows && r < model.own; r++)
-		(*rows)[r] = (struct peers_held){.point = {GENERATION - 1, STEP}, .rank = r, .resumable = true};
+		(*rows)[r] = (struct copies_held){.point = {GENERATION - 1, STEP}, .rank = r, .resumable = true};
 	return *rows ? model.own : 0;
 }
 
@@ -86,8 +86,8 @@ uint64_t peers_generation(void) { return GENERATION - 1; }
 void peers_heard(uint64_t generation) { (void)generation; }
 static void committed(struct launch *launch) { (void)launch; }
 static const struct session_beyond beyond = {.committed = committed};
-bool peers_copy(struct launch *launch, uint64_t step) { (void)launch; (void)step; return true; }
-void peers_settled(struct launch *launch, uint64_t step) { (void)launch; (void)step; }
+bool copies_send(struct launch *launch, uint64_t step) { (void)launch; (void)step; return true; }
+void copies_settled(struct launch *launch, uint64_t step) { (void)launch; (void)step; }
 bool client_send(struct client *client, enum tpck_message_type type, const void *payload, size_t size) { (void)client; (void)type; (void)payload; (void)size; return true; }
 void hello_refuse(struct agent *agent, struct launch *launch, const char *why) { (void)agent; (void)launch; fprintf(stderr, "refused: %s\n", why); abort(); }
 uint32_t hello_waiting(const struct agent *agent, const struct launch *launch, uint64_t *until_ns) { (void)agent; (void)launch; *until_ns = UINT64_MAX; return 0; }

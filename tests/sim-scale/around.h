@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 #include "agent/accord/joint_launches.h"
+#include "agent/copies/copies.h"
 #include "agent/peers/peers.h"
 #include "agent/programs/identity_text.h"
 #include "agent/salvage/salvage.h"

@@ -4,7 +4,7 @@
 
 #include <sys/stat.h>
 
-#include "agent/peers/peers_private.h"
+#include "agent/copies/copies_private.h"
 #include "agent/programs/identity_text.h"
 #include "tests/unit/rank_images.h"
 #include "tests/unit/shm_room.h"
@@ -128,12 +128,12 @@ static int take(uint32_t first, size_t ranks, uint64_t of, uint64_t step, uint64
 static bool holds(uint32_t rank, uint64_t of, uint64_t one, uint64_t other)
 {
 	char form[IDENTITY_FORM];
-	struct peers_held *rows;
+	struct copies_held *rows;
 	size_t count, found = 0;
 	bool good = true;
 
 	identity_form(session[rank]->identity, form);
-	count = peers_copies_held(form, sizeof form, &rows);
+	count = copies_held(form, sizeof form, &rows);
 	for (size_t i = 0; i < count; i++) {
 		if (rows[i].rank != rank || rows[i].point.generation != of)
 			continue;
@@ -169,7 +169,7 @@ static void check_wanted(void)
 	copies_here_drop(session[2]->identity, 4);
 	ok(receive(coming, manifest) == 0, "which comes, though its owner says meanwhile that it may go");
 	pinned = pin(1, 4, 50, &slot);
-	ok(pinned && peers_get("nobody", session[2]->identity, 2, 0, &point, &err) == 0, "it can be gone on from");
+	ok(pinned && copies_get("nobody", session[2]->identity, 2, 0, &point, &err) == 0, "it can be gone on from");
 	if (pinned)
 		copy_unpin(pinned, slot);
 	ok(take(1, 2, 4, 50, 0, true) == -EALREADY, "and need not come again");
@@ -209,10 +209,10 @@ static void check_steps(void)
 	ok(take(1, 2, 5, 9, 0, false) == -ESTALE, "an older one is not taken");
 	ok(take(1, 2, 5, 9, 0, true) == 0 && holds(1, 5, 9, 14), "unless it was asked for");
 	ok(!pin(0, 0, 0, &slot), "the part of a launch is not the newest of one node's");
-	ok(peers_get("nobody", session[2]->identity, 2, 0, &(struct tpck_point){5, 9}, &err) == 0 &&
-		   peers_get("nobody", session[2]->identity, 2, 0, &(struct tpck_point){5, 10}, &err) == -ENOENT,
+	ok(copies_get("nobody", session[2]->identity, 2, 0, &(struct tpck_point){5, 9}, &err) == 0 &&
+		   copies_get("nobody", session[2]->identity, 2, 0, &(struct tpck_point){5, 10}, &err) == -ENOENT,
 	   "what is here need not be got");
-	peers_got();
+	copies_got();
 }
 
 /* A copy that comes by itself is on its way, and is there a moment after it is asked for. */
@@ -242,14 +242,14 @@ static void check_busy(void)
 		abort();
 	ok(copy_for(to_come, &(struct tpck_fragment){0}, "owner", 0, false, &on_its_way, &err) == 0, "a copy is on its way");
 	broken = 1;
-	ok(peers_get("there", session[2]->identity, 2, 0, &point, &err) == -ENOENT && asked == 1, "one that cannot be had is asked for once");
+	ok(copies_get("there", session[2]->identity, 2, 0, &point, &err) == -ENOENT && asked == 1, "one that cannot be had is asked for once");
 	broken = 0;
 	if (pthread_create(&thread, NULL, come, NULL))
 		abort();
-	ok(peers_get("there", session[2]->identity, 2, 0, &point, &err) == 0 && asked == 2 && holds(2, 5, 14, 15),
+	ok(copies_get("there", session[2]->identity, 2, 0, &point, &err) == 0 && asked == 2 && holds(2, 5, 14, 15),
 	   "one that comes by itself is waited for");
 	pthread_join(thread, NULL);
-	peers_got();
+	copies_got();
 	free(offered);
 	peers.on = false;
 	peers.list = NULL;
@@ -283,7 +283,7 @@ static void check_candidates(void)
 			abort();
 	for (uint32_t r = 0; r < RANKS; r++)
 		requests[r] = (struct offer_request){.identity = session[r]->identity, .rank = r};
-	peers_candidates_at(requests, RANKS, &point);
+	copies_candidates_at(requests, RANKS, &point);
 	for (uint32_t r = 0; r < RANKS; r++)
 		all = all && requests[r].memory_count == 1 && tpck_point_compare(&requests[r].memory[0].point, &point) == 0 &&
 		      !requests[r].memory[0].identity_differs && access(requests[r].memory[0].image_path, R_OK) == 0;
@@ -295,7 +295,7 @@ static void check_candidates(void)
 	manifest = describe(1, 2, RANKS);
 	ok(copy_for(manifest, &(struct tpck_fragment){0}, "owner", 42, false, &coming, &err) == 0, "the next comes beside it");
 	tpck_manifest_free(manifest);
-	ok(peers_release(requests, RANKS), "one is bad");
+	ok(copies_release(requests, RANKS), "one is bad");
 	ok(holds(1, 8, 0, 0) && holds(2, 8, 0, 0) && holds(0, 8, 41, 42), "its part goes, and no other");
 	ok(take(1, 2, 8, 41, 0, true) == 0, "and may come again, though what was coming is not over");
 	copy_filled(coming, false);
@@ -319,7 +319,7 @@ static void check_again(void)
 	ok(access(stray, F_OK) != 0, "and removes what belongs to nothing");
 	for (uint32_t r = 0; r < RANKS; r++)
 		copies_here_drop(session[r]->identity, 8);
-	ok(!peers.copies && rmdir(home.folder) == 0, "what nobody needs leaves nothing");
+	ok(!copies_here.list && rmdir(home.folder) == 0, "what nobody needs leaves nothing");
 }
 
 /* ---- fragments ---------------------------------------------------------------------------- */
@@ -388,7 +388,7 @@ static bool rot(uint16_t index, uint64_t step, size_t chunk)
 static bool gathers(uint64_t step)
 {
 	struct tpck_point point = {9, step};
-	bool got = peers_gather(session[1]->identity, 1, 0, &point, &err) == 0;
+	bool got = copies_gather(session[1]->identity, 1, 0, &point, &err) == 0;
 	unsigned slot;
 	struct copy *copy = copy_pin(session[1]->identity, 1, 0, &point, &slot);
 	bool same = copy != NULL;
@@ -438,7 +438,7 @@ static void check_fragments(void)
 	ok(told(9, 67) == 1 && told(10, 70) == 1, "fragments: the next one finds them");
 	for (uint32_t r = 0; r < RANKS; r++)
 		copies_here_drop(session[r]->identity, 10);
-	ok(!peers.copies && rmdir(home.folder) == 0, "fragments: and they go, and leave nothing");
+	ok(!copies_here.list && rmdir(home.folder) == 0, "fragments: and they go, and leave nothing");
 	peers.on = false;
 }
 

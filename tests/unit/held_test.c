@@ -8,10 +8,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "agent/copies/held_files.h"
 #include "agent/files/debts.h"
 #include "agent/home/headroom.h"
 #include "agent/loop/trouble.h"
-#include "agent/peers/held_files.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/digest.h"
 #include "runtime/store/file.h"
@@ -44,7 +44,7 @@ bool room_for(uint64_t bytes, char *reason, size_t size)
 	return bytes <= 64 << 20;
 }
 
-void owed_say(uint64_t serial, enum tpck_peer_type type, const struct tpck_peer_message *fields, const void *bytes, size_t count)
+void peers_say(uint64_t serial, enum tpck_peer_type type, const struct tpck_peer_message *fields, const void *bytes, size_t count)
 {
 	(void)serial, (void)fields, (void)bytes, (void)count;
 	sent[type]++;

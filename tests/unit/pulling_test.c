@@ -3,7 +3,7 @@
 /* What a start pulls from peers that get lost, damage what they give and are slow, by chance: it is whole in the end, or nothing is, and no more comes than has to. */
 #include "config.h"
 
-#include "agent/peers/peers_private.h"
+#include "agent/copies/copies_private.h"
 #include "agent/programs/identity_text.h"
 #include "tests/unit/rank_images.h"
 #include "tests/unit/shm_room.h"
@@ -300,7 +300,7 @@ int main(void)
 	check(false);
 	if (tpck_erasure_can())
 		check(true);
-	ok(!peers.copies && rmdir(home.folder) == 0, "nothing is left");
+	ok(!copies_here.list && rmdir(home.folder) == 0, "nothing is left");
 	tpck_manifest_free(manifest);
 	free(text);
 	free(agent);

@@ -4,8 +4,8 @@
 
 #include <stdio.h>
 
+#include "agent/copies/copies.h"
 #include "agent/durable/flush.h"
-#include "agent/peers/peers.h"
 #include "agent/salvage/salvage.h"
 #include "agent/session/watermark.h"
 #include "runtime/base/clock.h"
@@ -66,7 +66,7 @@ static void retire_forgotten(struct agent *agent)
 		if (is_rest(live->launch)) {
 			tpck_log_warn("what rank %u left in memory goes, and is not durable: its other ranks' nodes did not come back",
 				      live->session->name.rank);
-			peers_ended(live->session->identity, live->session->name.generation);
+			copies_ended(live->session->identity, live->session->name.generation);
 		} else {
 			watermark_let_go(live);
 		}

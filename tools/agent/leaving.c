@@ -11,6 +11,7 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
+#include "agent/copies/copies.h"
 #include "agent/durable/flush.h"
 #include "agent/files/publisher.h"
 #include "agent/peers/peers.h"
@@ -112,8 +113,8 @@ static uint64_t leave_at(const struct agent *agent)
 		return UINT64_MAX;
 	/* A program that died may come back, and read what it has saved. */
 	linger = agent->files_died_ns && files_kept() ? agent->files_died_ns + agent_linger_ns(agent) : 0;
-	if (peers_leave_at() > linger)
-		linger = peers_leave_at();
+	if (copies_leave_at() > linger)
+		linger = copies_leave_at();
 	return linger > idle ? linger : idle;
 }
 
@@ -146,7 +147,7 @@ static void consider(struct agent *agent)
 		}
 	}
 	/* Once it is: of what comes later, as from programs that run, there is no end. */
-	if (agent->stopping && !loop.jobs && (!files_owed(agent->stopping) || files_failing()) && !peers_hold_lost() &&
+	if (agent->stopping && !loop.jobs && (!files_owed(agent->stopping) || files_failing()) && !copies_hold_lost() &&
 	    ((all_durable(agent) && !salvage_owes()) || now < flush_retry_ns()))
 		leaving.through = true;
 	if (leaving.stop_now || (leaving.through && (!agent->together || peers_may_leave(true)))) {
@@ -170,7 +171,7 @@ static uint64_t deadline(const struct agent *agent)
 	if (leaving.look_ns < leave)
 		leave = leaving.look_ns;
 	/* The files' thread tells nobody when it is done. */
-	if ((files_owed(agent->stopping) || peers_hold_files()) && leave > now + FILES_LOOK_NS)
+	if ((files_owed(agent->stopping) || copies_hold_files()) && leave > now + FILES_LOOK_NS)
 		leave = now + FILES_LOOK_NS;
 	return leave;
 }

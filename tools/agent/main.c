@@ -20,6 +20,7 @@
 #include <unistd.h>
 
 #include "agent/accord/joint_launches.h"
+#include "agent/copies/copies.h"
 #include "agent/durable/drain.h"
 #include "agent/durable/flush.h"
 #include "agent/durable/stasher.h"
@@ -55,7 +56,9 @@ static struct agent agent;
 /* All that the loop turns (loop.h). What a part needs to begin stands below it; a part that is considered, or stopped, later than another stands below that. */
 static const struct loop_part *const parts[] = {
 	&clients_loop,
+	&copies_loop,
 	&peers_loop,
+	&copies_found_loop,
 	&adoption_loop,
 	&hello_loop,
 	&clerk_loop,
@@ -67,6 +70,7 @@ static const struct loop_part *const parts[] = {
 	&drain_loop,
 	&watermark_loop,
 	&history_loop,
+	&copies_state_loop,
 	&peers_state_loop,
 	&stall_loop,
 	&prepare_loop,
@@ -78,15 +82,15 @@ static const struct loop_part *const parts[] = {
 static const struct session_beyond beyond = {
 	.hello = hello_begin,
 	.adopt = hello_adopt,
-	.look = peers_look,
+	.look = copies_look,
 	.meet = peers_meet_for,
-	.committed = peers_committed,
-	.ended = peers_ended,
+	.committed = copies_committed,
+	.ended = copies_ended,
 	.forget = stash_remove,
 	.query = status_answer,
 };
 /* Who hears what happens between nodes. */
-static const struct peers_hearer *const hearers[] = {&accord_hears, &salvage_hears, &leaving_hears};
+static const struct peers_hearer *const hearers[] = {&copies_hears, &accord_hears, &salvage_hears, &leaving_hears};
 static int report_fd = -1; /* the starter waits here for "" (ready) or a line */
 
 static void usage(FILE *to)
@@ -550,9 +554,10 @@ int main(int argc, char **argv)
 		if (!foreground && chdir("/"))
 			tpck_log_warn("cannot change to /: %m");
 		clear_ended();
-		files_taken_over_by(peers_taken_over);
+		files_taken_over_by(copies_taken_over);
 		session_beyond = &beyond;
 		launch_apart = &accord_apart;
+		peers_carry(&copies_cargo);
 		peers_heard_by(hearers, sizeof hearers / sizeof *hearers);
 		rc = loop_begin(&agent, parts, sizeof parts / sizeof *parts, &err);
 	}

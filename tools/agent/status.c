@@ -5,6 +5,7 @@
 #include <json-c/json.h>
 #include <string.h>
 
+#include "agent/copies/copies.h"
 #include "agent/durable/flush.h"
 #include "agent/peers/peers.h"
 #include "agent/session/events.h"
@@ -43,6 +44,7 @@ void status_answer(struct agent *agent, struct client *client)
 	}
 	json_object_object_add(json, "sessions", sessions);
 	peers_status(json);
+	copies_status(json);
 	text = json_object_to_json_string_ext(json, JSON_C_TO_STRING_PLAIN);
 	client_send(client, TPCK_MSG_ANSWER, text, strlen(text) + 1);
 	json_object_put(json);

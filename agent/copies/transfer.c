@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "agent/copies/copies_private.h"
 #include "agent/loop/trouble.h"
-#include "agent/peers/peers_private.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/lock_order.h"
 #include "runtime/base/log.h"
@@ -42,7 +42,7 @@ static void take_ask(struct peer *peer, const struct tpck_peer_message *head, co
 		answer.generation = point.generation;
 		answer.step = point.step;
 	}
-	peers_inquire(peer, head, &answer, identity, other, size, false);
+	copies_inquire(peer, head, &answer, identity, other, size, false);
 }
 
 /* Somebody has the program only as it was started otherwise: the newest is what the user is told of. */
@@ -150,7 +150,7 @@ static void take_get(struct peer *peer, const struct tpck_peer_message *head, co
 	if (!parcel || !parcel->copy) {
 		if (parcel)
 			parcel_free(parcel);
-		peers_inquire(peer, head, NULL, identity, NULL, 0, true);
+		copies_inquire(peer, head, NULL, identity, NULL, 0, true);
 		return;
 	}
 	parcel->job.done = get_done;
@@ -180,7 +180,7 @@ static bool is_asked(const struct peer *peer)
 
 void transfer_greet(struct peer *peer)
 {
-	for (struct ask *ask = peers.asks; ask; ask = ask->next) {
+	for (struct ask *ask = copies_here.asks; ask; ask = ask->next) {
 		struct tpck_peer_message head = {.transfer = ask->number, .rank = ask->rank, .ordinal = ask->ordinal};
 
 		if (!ask->posted || is_asked(peer))

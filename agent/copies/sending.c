@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "agent/copies/copies_private.h"
 #include "agent/loop/trouble.h"
-#include "agent/peers/peers_private.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/lock_order.h"
 #include "runtime/base/log.h"
@@ -362,7 +362,7 @@ static void note_holders(struct owned *owned, const struct parcel *parcel)
 	}
 }
 
-void peers_settled(struct launch *launch, uint64_t step)
+void copies_settled(struct launch *launch, uint64_t step)
 {
 	struct owned *owned = peers.on && launch_first(launch) ? owned_of(launch) : NULL;
 
@@ -392,7 +392,7 @@ static void parcel_end(struct agent *agent, struct parcel *parcel)
 
 		/* The process ended meanwhile: who was told so had no copy yet. */
 		if (live->life == LIFE_GONE && live->ended_well)
-			peers_ended(live->session->identity, live->session->name.generation);
+			copies_ended(live->session->identity, live->session->name.generation);
 		parcel->part[i].live->jobs--;
 		live_unpin(parcel->part[i].live, parcel->part[i].live_image);
 	}
@@ -406,7 +406,7 @@ static void parcel_end(struct agent *agent, struct parcel *parcel)
 	if (round)
 		hearers_copied(agent, launch, step, copies);
 	else if (again)
-		peers_committed(launch);
+		copies_committed(launch);
 }
 
 static void sent(struct agent *agent, struct job *base)
@@ -550,7 +550,7 @@ static bool send(struct launch *launch, struct owned *owned, uint64_t step, bool
 	return true;
 }
 
-void peers_committed(struct launch *launch)
+void copies_committed(struct launch *launch)
 {
 	uint64_t step;
 	struct owned *owned = peers.on && !launch->apart && launch_newest(launch, &step) ? owned_of(launch) : NULL;
@@ -576,7 +576,7 @@ static bool have_all(const struct launch *launch, uint64_t step)
 	return launch_first(launch) != NULL;
 }
 
-bool peers_copy(struct launch *launch, uint64_t step)
+bool copies_send(struct launch *launch, uint64_t step)
 {
 	struct owned *owned = peers.on && have_all(launch, step) ? owned_of(launch) : NULL;
 
@@ -681,8 +681,8 @@ static void inquiry_done(struct agent *agent, struct job *job)
 	peers_errand(&inquiry->errand);
 }
 
-void peers_inquire(struct peer *peer, const struct tpck_peer_message *head, const struct tpck_peer_message *answer,
-		   const char *identity, char *other, size_t other_size, bool get)
+void copies_inquire(struct peer *peer, const struct tpck_peer_message *head, const struct tpck_peer_message *answer,
+		    const char *identity, char *other, size_t other_size, bool get)
 {
 	struct inquiry *inquiry = calloc(1, sizeof *inquiry + strlen(identity) + 1);
 
@@ -701,7 +701,7 @@ void peers_inquire(struct peer *peer, const struct tpck_peer_message *head, cons
 	outbox_post(&inquiry->job);
 }
 
-void peers_ended(const char *identity, uint64_t generation)
+void copies_ended(const char *identity, uint64_t generation)
 {
 	struct drop_errand *drop = peers.on ? drop_new(identity, generation) : NULL;
 
@@ -736,7 +736,7 @@ void owned_status(json_object *given)
 			json_object_object_add(row, "ordinal", json_object_new_int64(owned->name.ordinal));
 			json_object_object_add(row, "ranks", json_object_new_int64(owned->ranks));
 			json_object_object_add(row, "step", json_object_new_uint64(owned->holder[i].step));
-			peers_fragment_status(row, &owned->holder[i].fragment);
+			copies_fragment_status(row, &owned->holder[i].fragment);
 			json_object_array_add(given, row);
 		}
 }

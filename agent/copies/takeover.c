@@ -17,9 +17,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "agent/copies/held_files.h"
 #include "agent/files/debts.h"
 #include "agent/loop/trouble.h"
-#include "agent/peers/held_files.h"
+#include "agent/peers/agents_folder.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/digest.h"
 #include "runtime/base/door.h"
@@ -72,7 +73,7 @@ static unsigned ask(enum tpck_peer_type type, uint32_t table, const uint64_t *on
 			held.answer[held.asked++] = (struct held_answer){.peer = peer->serial};
 	pthread_mutex_unlock(&held.lock);
 	pthread_mutex_unlock(&peers.lock);
-	owed_say(only ? *only : 0, type, &head, NULL, 0);
+	peers_say(only ? *only : 0, type, &head, NULL, 0);
 	pthread_mutex_lock(&held.lock);
 	while (open) {
 		open = false;
@@ -265,7 +266,7 @@ static int put_one(struct taking *taking, size_t which, struct tpck_error *err)
 	return rc;
 }
 
-uint64_t peers_taken_over(uint32_t table)
+uint64_t copies_taken_over(uint32_t table)
 {
 	char path[TPCK_PATH_MAX], *text;
 	uint64_t order = 0;
@@ -283,7 +284,7 @@ static int fence(uint32_t table, uint64_t order, struct tpck_error *err)
 {
 	char path[TPCK_PATH_MAX], text[TPCK_PEER_NAME + 40];
 
-	if (peers_taken_over(table) >= order)
+	if (copies_taken_over(table) >= order)
 		return 0;
 	owed_mark_path(path, "taken", table);
 	snprintf(text, sizeof text, "%" PRIu64 " %s\n", order, peers.host);
@@ -353,7 +354,7 @@ static bool put_all(struct taking *taking, struct tpck_error *err)
 
 		shared_remove(mark);
 		shared_remove(missed);
-		owed_say(0, TPCK_PEER_FILE_TAKEN, &head, NULL, 0);
+		peers_say(0, TPCK_PEER_FILE_TAKEN, &head, NULL, 0);
 		done = last;
 	}
 	pthread_mutex_lock(&held.lock);
@@ -569,7 +570,7 @@ static void answer_looks(uint64_t number)
 	outbox_post(&looked->job);
 }
 
-void peers_look(struct client *client)
+void copies_look(struct client *client)
 {
 	if (!peers.on || !held.running) {
 		client_send(client, TPCK_MSG_LOOKED, NULL, 0);
@@ -599,7 +600,7 @@ static void answer_take(const struct held_take *take)
 	struct tpck_peer_message head = {.transfer = take->number, .generation = take->table, .value = 1};
 
 	(void)settle_here(take->table, tpck_clock_monotonic_ns() + TAKE_NS);
-	owed_say(take->peer, TPCK_PEER_FILE_TOOK, &head, NULL, 0);
+	peers_say(take->peer, TPCK_PEER_FILE_TOOK, &head, NULL, 0);
 }
 
 void *takeover_main(void *unused)

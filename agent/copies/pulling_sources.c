@@ -9,8 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "agent/copies/pulling.h"
 #include "agent/loop/trouble.h"
-#include "agent/peers/pulling.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/digest.h"
 #include "runtime/base/lock_order.h"

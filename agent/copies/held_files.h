@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Files that other nodes owe, kept here: between those who take them (held_files.c) and who puts them at their paths (takeover.c). */
-#ifndef TPCK_AGENT_PEERS_HELD_FILES_H
-#define TPCK_AGENT_PEERS_HELD_FILES_H
+#ifndef TPCK_AGENT_COPIES_HELD_FILES_H
+#define TPCK_AGENT_COPIES_HELD_FILES_H
 
-#include "agent/peers/peers_private.h"
+#include "agent/copies/copies_private.h"
 #include "runtime/peer/owed.h"
 
 struct held_file {

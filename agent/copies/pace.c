@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "agent/peers/peers_private.h"
+#include "agent/copies/copies_private.h"
 #include "runtime/base/clock.h"
 #include "runtime/policy/bandwidth.h"
 #include "runtime/policy/traffic.h"

@@ -11,9 +11,10 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "agent/copies/copies_private.h"
 #include "agent/files/debts.h"
 #include "agent/loop/trouble.h"
-#include "agent/peers/peers_private.h"
+#include "agent/peers/agents_folder.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/digest.h"
 #include "runtime/base/lock_order.h"
@@ -65,12 +66,11 @@ static struct {
 
 /* ---- messages --------------------------------------------------------------------------------- */
 
-struct say_errand {
+/* A piece of a file, on its way to the peer of this serial. */
+struct piece {
 	struct errand errand; /* first */
 	uint64_t serial;
-	enum tpck_peer_type type;
 	struct tpck_peer_message head;
-	bool counted;
 	uint64_t begun_ns;
 	size_t size;
 	char bytes[];
@@ -103,59 +103,27 @@ static void learn(struct target *target, uint64_t took)
 
 void owed_sent(void *token)
 {
-	struct say_errand *say = token;
+	struct piece *piece = token;
 	struct target *target;
 
 	pthread_mutex_lock(&owed.lock);
-	target = target_of(say->serial);
+	target = target_of(piece->serial);
 	if (target && target->under_way) {
 		target->under_way--;
-		learn(target, tpck_clock_monotonic_ns() - say->begun_ns);
+		learn(target, tpck_clock_monotonic_ns() - piece->begun_ns);
 	}
 	pthread_cond_broadcast(&owed.changed);
 	pthread_mutex_unlock(&owed.lock);
-	free(say);
+	free(piece);
 }
 
-static void say_run(struct errand *errand)
+static void piece_run(struct errand *errand)
 {
-	struct say_errand *say = (struct say_errand *)errand;
+	struct piece *piece = (struct piece *)errand;
+	struct peer *peer = peer_of_serial(piece->serial);
 
-	if (say->counted) {
-		struct peer *peer = peer_of_serial(say->serial);
-
-		if (!peer || peer->state != PEER_KNOWN ||
-		    peer_send(peer, say->type, &say->head, say->bytes, say->size, (char *)say + 2))
-			owed_sent(say);
-		return;
-	}
-	for (struct peer *peer = peers.list; peer; peer = peer->next)
-		if (peer->state == PEER_KNOWN && (!say->serial || peer->serial == say->serial))
-			(void)peer_send_text(peer, say->type, &say->head, say->bytes, say->size);
-	free(say);
-}
-
-static struct say_errand *say_new(uint64_t serial, enum tpck_peer_type type, const struct tpck_peer_message *fields, size_t count)
-{
-	struct say_errand *say = malloc(sizeof *say + count);
-
-	if (!say)
-		return NULL;
-	*say = (struct say_errand){.errand.run = say_run, .serial = serial, .type = type, .size = count};
-	if (fields)
-		say->head = *fields;
-	return say;
-}
-
-void owed_say(uint64_t serial, enum tpck_peer_type type, const struct tpck_peer_message *fields, const void *bytes, size_t count)
-{
-	struct say_errand *say = say_new(serial, type, fields, count);
-
-	if (!say)
-		return;
-	if (count)
-		memcpy(say->bytes, bytes, count);
-	peers_errand(&say->errand);
+	if (!peer || peer->state != PEER_KNOWN || peer_send(peer, TPCK_PEER_FILE_BYTES, &piece->head, piece->bytes, piece->size, (char *)piece + 2))
+		owed_sent(piece);
 }
 
 static void take_has(struct target *target, const char *bytes, size_t count)
@@ -285,7 +253,7 @@ static unsigned choose(uint32_t table, size_t *nodes)
 	pthread_mutex_unlock(&owed.lock);
 	pthread_mutex_unlock(&peers.lock);
 	for (unsigned i = 0; i < begun_count; i++)
-		owed_say(begun[i], TPCK_PEER_FILE_BEGIN, &head, NULL, 0);
+		peers_say(begun[i], TPCK_PEER_FILE_BEGIN, &head, NULL, 0);
 	return have;
 }
 
@@ -396,34 +364,32 @@ static int send_bytes(struct target *target, const struct owed_file *file, uint8
 					 .offset = target->attempt};
 
 	for (uint32_t i = 0; i < of->chunks; i++) {
-		struct say_errand *say = say_new(target->peer, TPCK_PEER_FILE_BYTES, NULL, sizeof *digest + TPCK_OWED_CHUNK);
+		struct piece *piece = malloc(sizeof *piece + sizeof *digest + TPCK_OWED_CHUNK);
 		uint64_t at = (uint64_t)i * TPCK_OWED_CHUNK;
 		size_t want = of->bytes - at < TPCK_OWED_CHUNK ? (size_t)(of->bytes - at) : TPCK_OWED_CHUNK;
-		char *bytes = say ? say->bytes + sizeof *digest : NULL;
+		char *bytes = piece ? piece->bytes + sizeof *digest : NULL;
 		ssize_t got;
 
-		got = say ? pread(file->fd, bytes, want, (off_t)at) : -1;
+		got = piece ? pread(file->fd, bytes, want, (off_t)at) : -1;
 		if (got != (ssize_t)want) {
-			free(say);
+			free(piece);
 			return got < 0 ? -EIO : -EAGAIN;
 		}
 		tpck_digest128(bytes, want, digest[i]);
 		if (is_there || is_zero(bytes, want)) {
-			free(say);
+			free(piece);
 			continue;
 		}
 		if (!may_send(target)) {
-			free(say);
+			free(piece);
 			return -EPIPE;
 		}
-		memcpy(say->bytes, digest[i], sizeof *digest);
-		say->size = sizeof *digest + want;
+		*piece = (struct piece){.errand.run = piece_run, .serial = target->peer, .head = head, .begun_ns = tpck_clock_monotonic_ns()};
+		memcpy(piece->bytes, digest[i], sizeof *digest);
+		piece->size = sizeof *digest + want;
 		head.value = i;
-		say->head = head;
-		say->counted = true;
-		say->begun_ns = tpck_clock_monotonic_ns();
 		++*count;
-		peers_errand(&say->errand);
+		peers_errand(&piece->errand);
 	}
 	return 0;
 }
@@ -459,7 +425,7 @@ static bool send_record(struct target *target, const struct owed_item *item, con
 	pthread_mutex_lock(&owed.lock);
 	target->heard_ns = tpck_clock_monotonic_ns();
 	pthread_mutex_unlock(&owed.lock);
-	owed_say(target->peer, TPCK_PEER_FILE_RECORD, &head, record, size);
+	peers_say(target->peer, TPCK_PEER_FILE_RECORD, &head, record, size);
 	free(record);
 	pthread_mutex_lock(&owed.lock);
 	while (!target->lost && target->outcome == WAITING && wait_change(target->heard_ns + ANSWER_NS))
@@ -537,7 +503,7 @@ static void send_gone(struct target *target, uint32_t table, const struct owed_i
 	}
 	if (gone_count) {
 		target->count = left;
-		owed_say(target->peer, TPCK_PEER_FILE_GONE, &head, gone, gone_count * sizeof *gone);
+		peers_say(target->peer, TPCK_PEER_FILE_GONE, &head, gone, gone_count * sizeof *gone);
 	}
 }
 

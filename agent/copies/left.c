@@ -6,10 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "agent/peers/peers_private.h"
+#include "agent/copies/copies_private.h"
 #include "runtime/base/lock_order.h"
 
-bool peers_owner_is_there(const char *host)
+bool copies_owner_is_there(const char *host)
 {
 	for (const struct peer *peer = peers.list; peer; peer = peer->next)
 		if (peer->state == PEER_KNOWN && peer->working && strcmp(peer->other.host, host) == 0)
@@ -23,37 +23,37 @@ static bool counts(const struct copy *copy)
 	return !copy->doomed && copy_newest(copy) >= 0;
 }
 
-size_t peers_left(struct peers_left **rows)
+size_t copies_left(struct copies_left **rows)
 {
 	size_t count = 0, room = 0;
 
 	*rows = NULL;
 	pthread_mutex_lock(&peers.lock);
-	for (const struct copy *copy = peers.copies; copy; copy = copy->next)
+	for (const struct copy *copy = copies_here.list; copy; copy = copy->next)
 		room += counts(copy);
 	*rows = room ? calloc(room, sizeof **rows) : NULL;
-	for (const struct copy *copy = peers.copies; copy && *rows; copy = copy->next) {
+	for (const struct copy *copy = copies_here.list; copy && *rows; copy = copy->next) {
 		int s = copy_newest(copy);
 
 		if (counts(copy))
-			(*rows)[count++] = (struct peers_left){
+			(*rows)[count++] = (struct copies_left){
 				.generation = copy->slot[s].point.generation, .step = copy->slot[s].point.step,
-				.world = copy->replica->slot[s]->world, .there = peers_owner_is_there(copy->owner), .seen_ns = copy->seen_ns,
+				.world = copy->replica->slot[s]->world, .there = copies_owner_is_there(copy->owner), .seen_ns = copy->seen_ns,
 			};
 	}
 	pthread_mutex_unlock(&peers.lock);
 	return count;
 }
 
-static bool add_rows(struct peers_held **rows, size_t *count, const struct copy *copy, unsigned s)
+static bool add_rows(struct copies_held **rows, size_t *count, const struct copy *copy, unsigned s)
 {
-	struct peers_held *grown = reallocarray(*rows, *count + copy->ranks, sizeof *grown);
+	struct copies_held *grown = reallocarray(*rows, *count + copy->ranks, sizeof *grown);
 
 	if (!grown)
 		return false;
 	*rows = grown;
 	for (uint32_t m = 0; m < copy->ranks; m++)
-		grown[(*count)++] = (struct peers_held){
+		grown[(*count)++] = (struct copies_held){
 			.rank = copy->member[m].rank, .ordinal = copy->member[m].ordinal, .point = copy->slot[s].point,
 			.resumable = copy->replica->slot[s]->members[m].resumable, .form = copy->member[0].rank,
 			.fragment = copy->replica->fragment,
@@ -61,26 +61,26 @@ static bool add_rows(struct peers_held **rows, size_t *count, const struct copy 
 	return true;
 }
 
-size_t peers_left_of(uint64_t generation, struct peers_held **rows)
+size_t copies_left_of(uint64_t generation, struct copies_held **rows)
 {
 	size_t count = 0;
 	bool more = true;
 
 	*rows = NULL;
 	pthread_mutex_lock(&peers.lock);
-	for (const struct copy *copy = peers.copies; copy && more; copy = copy->next)
+	for (const struct copy *copy = copies_here.list; copy && more; copy = copy->next)
 		for (unsigned s = 0; s < TPCK_REPLICA_SLOTS && more; s++)
 			more = !counts(copy) || !copy->slot[s].whole || copy->slot[s].point.generation != generation || add_rows(rows, &count, copy, s);
 	pthread_mutex_unlock(&peers.lock);
 	return count;
 }
 
-char *peers_left_identity(uint64_t generation, uint32_t rank, uint32_t ordinal)
+char *copies_left_identity(uint64_t generation, uint32_t rank, uint32_t ordinal)
 {
 	char *identity = NULL;
 
 	pthread_mutex_lock(&peers.lock);
-	for (const struct copy *copy = peers.copies; copy && !identity; copy = copy->next)
+	for (const struct copy *copy = copies_here.list; copy && !identity; copy = copy->next)
 		for (uint32_t m = 0; m < copy->ranks && !identity; m++)
 			if (counts(copy) && copy->replica->name.generation == generation && copy->member[m].rank == rank &&
 			    copy->member[m].ordinal == ordinal)
@@ -92,7 +92,7 @@ char *peers_left_identity(uint64_t generation, uint32_t rank, uint32_t ordinal)
 /* ---- to be published ---------------------------------------------------------------------- */
 
 /* Chunks that are equal are there once: where each lies. */
-static int find_data(struct peers_shares *shares, struct tpck_error *err)
+static int find_data(struct copies_shares *shares, struct tpck_error *err)
 {
 	const struct tpck_firsts *firsts = &shares->copy->replica->firsts[shares->slot];
 
@@ -109,7 +109,7 @@ static int find_data(struct peers_shares *shares, struct tpck_error *err)
 	return 0;
 }
 
-static int open_share(struct peers_shares *shares, size_t m, struct tpck_error *err)
+static int open_share(struct copies_shares *shares, size_t m, struct tpck_error *err)
 {
 	const struct tpck_member *member = &shares->manifest->members[m];
 	char image[TPCK_PATH_MAX], session[TPCK_PATH_MAX];
@@ -126,14 +126,14 @@ static int open_share(struct peers_shares *shares, size_t m, struct tpck_error *
 	return tpck_image_open(&share->image, image, true, err);
 }
 
-int peers_shares_open(struct peers_shares *shares, const char *identity, uint32_t rank, uint32_t ordinal, const struct tpck_point *point,
-		      struct tpck_error *err)
+int copies_shares_open(struct copies_shares *shares, const char *identity, uint32_t rank, uint32_t ordinal, const struct tpck_point *point,
+		       struct tpck_error *err)
 {
 	unsigned slot = 0;
 	struct copy *copy = copy_pin(identity, rank, ordinal, point, &slot);
 	int rc = 0;
 
-	*shares = (struct peers_shares){.copy = copy, .slot = slot};
+	*shares = (struct copies_shares){.copy = copy, .slot = slot};
 	if (!shares->copy)
 		return tpck_error_set(err, ENOENT, "using the copy of rank %u, which is not here any more", rank);
 	shares->manifest = shares->copy->replica->slot[shares->slot];
@@ -145,11 +145,11 @@ int peers_shares_open(struct peers_shares *shares, const char *identity, uint32_
 	if (!rc)
 		rc = find_data(shares, err);
 	if (rc)
-		peers_shares_close(shares, false);
+		copies_shares_close(shares, false);
 	return rc;
 }
 
-void peers_shares_close(struct peers_shares *shares, bool bad)
+void copies_shares_close(struct copies_shares *shares, bool bad)
 {
 	for (size_t m = 0; shares->shares && m < shares->manifest->member_count; m++) {
 		tpck_image_close(&shares->shares[m].image);
@@ -162,5 +162,5 @@ void peers_shares_close(struct peers_shares *shares, bool bad)
 		copy_discard(shares->copy, shares->slot);
 	else if (shares->copy)
 		copy_unpin(shares->copy, shares->slot);
-	*shares = (struct peers_shares){0};
+	*shares = (struct copies_shares){0};
 }

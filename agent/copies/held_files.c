@@ -3,7 +3,7 @@
  * of it is here, and its bytes, SERIAL.VERSION. */
 #include "config.h"
 
-#include "agent/peers/held_files.h"
+#include "agent/copies/held_files.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -484,7 +484,7 @@ void held_gone(const struct peer *peer)
 	pthread_mutex_unlock(&held.lock);
 }
 
-bool peers_hold_files(void)
+bool copies_hold_files(void)
 {
 	bool any = false;
 
@@ -525,7 +525,7 @@ json_object *held_status(void)
 	return list;
 }
 
-bool peers_hold_lost(void)
+bool copies_hold_lost(void)
 {
 	bool any = false;
 

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "agent/peers/pulling.h"
+#include "agent/copies/pulling.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/digest.h"
 #include "runtime/base/log.h"

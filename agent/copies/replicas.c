@@ -9,8 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "agent/copies/copies_private.h"
 #include "agent/home/headroom.h"
-#include "agent/peers/peers_private.h"
 #include "agent/programs/identity_text.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/lock_order.h"
@@ -21,6 +21,8 @@
 #define GONE_NS (10 * 1000000000ull)
 /* So long somebody may go on with what another one could not bring to its end. */
 #define LEFT_NS (60 * 1000000000ull)
+
+struct copies_here copies_here;
 
 /* Number of the rank in the copy; -1: it has none such. */
 static int member_of(const struct copy *copy, uint32_t rank, uint32_t ordinal)
@@ -39,7 +41,7 @@ static bool is_fragment(const struct copy *copy)
 /* A generation is one launch's, and each of its ranks is in one part, of which there may be several fragments beside the whole. */
 static struct copy *find(uint64_t generation, uint32_t rank, uint32_t ordinal, const struct tpck_fragment *fragment)
 {
-	for (struct copy *copy = peers.copies; copy; copy = copy->next)
+	for (struct copy *copy = copies_here.list; copy; copy = copy->next)
 		if (copy->replica->name.generation == generation && member_of(copy, rank, ordinal) >= 0 &&
 		    memcmp(&copy->replica->fragment, fragment, sizeof *fragment) == 0)
 			return copy;
@@ -99,14 +101,14 @@ static struct copy *add(struct tpck_replica *replica, const struct tpck_manifest
 		note_slot(copy, s);
 	if (replica->name.generation > peers.generation)
 		peers.generation = replica->name.generation;
-	copy->next = peers.copies;
-	peers.copies = copy;
+	copy->next = copies_here.list;
+	copies_here.list = copy;
 	return copy;
 }
 
 static void take_out(const struct copy *copy)
 {
-	for (struct copy **place = &peers.copies; *place; place = &(*place)->next)
+	for (struct copy **place = &copies_here.list; *place; place = &(*place)->next)
 		if (*place == copy) {
 			*place = copy->next;
 			break;
@@ -276,8 +278,8 @@ void copies_here_find(void)
 void copies_here_close(void)
 {
 	pthread_mutex_lock(&peers.lock);
-	while (peers.copies)
-		forget(peers.copies, false);
+	while (copies_here.list)
+		forget(copies_here.list, false);
 	pthread_mutex_unlock(&peers.lock);
 }
 
@@ -401,7 +403,7 @@ static bool is_copy_of(const struct copy *copy, const char *identity)
 
 static void doom(const char *identity, uint64_t generation)
 {
-	for (struct copy *copy = peers.copies; copy; copy = copy->next)
+	for (struct copy *copy = copies_here.list; copy; copy = copy->next)
 		if (copy->replica->name.generation <= generation && is_copy_of(copy, identity))
 			copy->doomed = true;
 }
@@ -409,7 +411,7 @@ static void doom(const char *identity, uint64_t generation)
 /* The owner gives this node other fragments than before, or the whole: what it had goes once the step that is to stay is newer. */
 static void doom_others(const struct copy *filled)
 {
-	for (struct copy *copy = peers.copies; copy; copy = copy->next) {
+	for (struct copy *copy = copies_here.list; copy; copy = copy->next) {
 		int newest = copy_newest(copy);
 
 		if (copy != filled && copy->replica->name.generation == filled->replica->name.generation &&
@@ -478,7 +480,7 @@ static struct copy *pin(const char *identity, uint32_t rank, uint32_t ordinal, c
 	struct copy *found = NULL;
 
 	pthread_mutex_lock(&peers.lock);
-	for (struct copy *copy = peers.copies; copy; copy = copy->next) {
+	for (struct copy *copy = copies_here.list; copy; copy = copy->next) {
 		int m = goes(copy) ? -1 : member_of(copy, rank, ordinal);
 
 		if (m < 0 || strcmp(copy->member[m].identity, identity) != 0 ||
@@ -517,7 +519,7 @@ struct tpck_peer_told *copies_here_pieces(const char *identity, uint32_t rank, u
 
 	*count = 0;
 	pthread_mutex_lock(&peers.lock);
-	for (struct copy *copy = peers.copies; copy; copy = copy->next) {
+	for (struct copy *copy = copies_here.list; copy; copy = copy->next) {
 		int m = copy->doomed || !(is_fragment(copy) || copy->part) ? -1 : member_of(copy, rank, ordinal);
 		struct tpck_peer_told *grown;
 
@@ -543,13 +545,13 @@ void copy_pin_again(struct copy *copy, unsigned slot)
 	pthread_mutex_unlock(&peers.lock);
 }
 
-static bool add_held(struct peers_held **rows, size_t *count, const struct copy *copy, unsigned s, const char *forms,
+static bool add_held(struct copies_held **rows, size_t *count, const struct copy *copy, unsigned s, const char *forms,
 		     size_t size)
 {
 	for (uint32_t m = 0; m < copy->ranks; m++) {
 		const struct copy_member *member = &copy->member[m];
 		int form = identity_form_among(member->identity, forms, size);
-		struct peers_held *grown;
+		struct copies_held *grown;
 
 		if (form < 0)
 			continue;
@@ -557,7 +559,7 @@ static bool add_held(struct peers_held **rows, size_t *count, const struct copy 
 		if (!grown)
 			return false;
 		*rows = grown;
-		grown[(*count)++] = (struct peers_held){
+		grown[(*count)++] = (struct copies_held){
 			.rank = member->rank, .ordinal = member->ordinal, .point = copy->slot[s].point,
 			.resumable = copy->replica->slot[s]->members[m].resumable, .form = (uint32_t)form,
 			.fragment = copy->replica->fragment,
@@ -566,26 +568,26 @@ static bool add_held(struct peers_held **rows, size_t *count, const struct copy 
 	return true;
 }
 
-size_t peers_copies_held(const char *forms, size_t size, struct peers_held **rows)
+size_t copies_held(const char *forms, size_t size, struct copies_held **rows)
 {
 	size_t count = 0;
 	bool more = true;
 
 	*rows = NULL;
 	pthread_mutex_lock(&peers.lock);
-	for (const struct copy *copy = peers.copies; copy && more; copy = copy->next)
+	for (const struct copy *copy = copies_here.list; copy && more; copy = copy->next)
 		for (unsigned s = 0; s < TPCK_REPLICA_SLOTS && more; s++)
 			more = copy->doomed || !copy->slot[s].whole || add_held(rows, &count, copy, s, forms, size);
 	pthread_mutex_unlock(&peers.lock);
 	return count;
 }
 
-bool peers_parts_held(const char *forms, size_t size)
+bool copies_parts_held(const char *forms, size_t size)
 {
 	bool found = false;
 
 	pthread_mutex_lock(&peers.lock);
-	for (const struct copy *copy = peers.copies; copy && !found; copy = copy->next)
+	for (const struct copy *copy = copies_here.list; copy && !found; copy = copy->next)
 		found = copy->part && !copy->doomed && identity_form_among(copy->member[0].identity, forms, size) >= 0;
 	pthread_mutex_unlock(&peers.lock);
 	return found;
@@ -598,7 +600,7 @@ char *copies_here_other(const char *identity, uint32_t rank, struct tpck_point *
 	char *text = NULL, what[320];
 
 	pthread_mutex_lock(&peers.lock);
-	for (const struct copy *copy = peers.copies; copy; copy = copy->next) {
+	for (const struct copy *copy = copies_here.list; copy; copy = copy->next) {
 		int slot = copy_newest(copy);
 
 		if (copy->doomed || slot < 0 || copy->member[0].rank != rank)
@@ -635,7 +637,7 @@ char *copies_here_identities(size_t *size)
 	if (!to)
 		return NULL;
 	pthread_mutex_lock(&peers.lock);
-	for (const struct copy *copy = peers.copies; copy; copy = copy->next)
+	for (const struct copy *copy = copies_here.list; copy; copy = copy->next)
 		for (uint32_t m = 0; m < copy->ranks && !copy->doomed && copy_newest(copy) >= 0; m++)
 			(void)fwrite(copy->member[m].identity, strlen(copy->member[m].identity) + 1, 1, to);
 	pthread_mutex_unlock(&peers.lock);
@@ -657,7 +659,7 @@ void copies_here_drop(const char *identity, uint64_t generation)
 void copies_here_drop_left(const char *identity, uint32_t rank, uint32_t ordinal)
 {
 	pthread_mutex_lock(&peers.lock);
-	for (struct copy *copy = peers.copies; copy; copy = copy->next) {
+	for (struct copy *copy = copies_here.list; copy; copy = copy->next) {
 		int m = identity ? member_of(copy, rank, ordinal) : 0;
 
 		if (copy->left_ns && !copy->filling && m >= 0 && (!identity || strcmp(copy->member[m].identity, identity) == 0))
@@ -672,7 +674,7 @@ void copies_here_sweep(void)
 {
 	struct copy *next;
 
-	for (struct copy *copy = peers.copies; copy; copy = next) {
+	for (struct copy *copy = copies_here.list; copy; copy = next) {
 		next = copy->next;
 		if (goes(copy) && unused(copy)) {
 			tpck_log_info("the copy of generation %" PRIu64 " is not needed any more",
@@ -690,11 +692,11 @@ uint64_t copies_here_until(void)
 	/* With what is here of the job goes what others had. */
 	if (peers.agent->nobody_returns && !peers.agent->lives && linger > GONE_NS)
 		linger = GONE_NS;
-	for (struct copy *copy = peers.copies; copy; copy = copy->next) {
+	for (struct copy *copy = copies_here.list; copy; copy = copy->next) {
 		uint64_t until = copy->seen_ns + (copy->left_ns && linger > LEFT_NS ? LEFT_NS : linger);
 
 		/* What may be all that there is stays until it is durable, or is known not to be; before that it shows whether the owner is lost. */
-		if (hearers_need(copy->replica->name.generation) || (until <= now && peers_owner_is_there(copy->owner)))
+		if (hearers_need(copy->replica->name.generation) || (until <= now && copies_owner_is_there(copy->owner)))
 			until = UINT64_MAX;
 		if (until <= now && unused(copy))
 			copy->doomed = true;

@@ -9,8 +9,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "agent/copies/copies_private.h"
 #include "agent/loop/trouble.h"
-#include "agent/peers/peers_private.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/digest.h"
 #include "runtime/base/log.h"

@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "agent/peers/pulling.h"
+#include "agent/copies/pulling.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/lock_order.h"
 #include "runtime/base/log.h"

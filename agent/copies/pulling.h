@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the files of a pull share: a snapshot that a start gets from peers. All is the thread's but where a line says else. */
-#ifndef TPCK_AGENT_PEERS_PULLING_H
-#define TPCK_AGENT_PEERS_PULLING_H
+#ifndef TPCK_AGENT_COPIES_PULLING_H
+#define TPCK_AGENT_COPIES_PULLING_H
 
-#include "agent/peers/peers_private.h"
+#include "agent/copies/copies_private.h"
 
 #define SEC 1000000000ull
 /* Chunks that one of several that have the whole is asked for at least. */

@@ -8,9 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "agent/copies/copies_private.h"
 #include "agent/home/headroom.h"
 #include "agent/loop/trouble.h"
-#include "agent/peers/peers_private.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/lock_order.h"
 #include "runtime/base/log.h"
@@ -23,7 +23,7 @@
 
 struct ask *ask_of(uint64_t number)
 {
-	for (struct ask *ask = peers.asks; ask; ask = ask->next)
+	for (struct ask *ask = copies_here.asks; ask; ask = ask->next)
 		if (ask->number == number)
 			return ask;
 	return NULL;
@@ -93,8 +93,8 @@ static struct ask *ask_new(const char *identity, uint32_t rank, uint32_t ordinal
 	ask->ordinal = ordinal;
 	ask->number = ask_number();
 	pthread_mutex_lock(&peers.lock);
-	ask->next = peers.asks;
-	peers.asks = ask;
+	ask->next = copies_here.asks;
+	copies_here.asks = ask;
 	pthread_mutex_unlock(&peers.lock);
 	return ask;
 }
@@ -102,7 +102,7 @@ static struct ask *ask_new(const char *identity, uint32_t rank, uint32_t ordinal
 /* Under the lock. */
 static void take_out(const struct ask *ask)
 {
-	for (struct ask **place = &peers.asks; *place; place = &(*place)->next)
+	for (struct ask **place = &copies_here.asks; *place; place = &(*place)->next)
 		if (*place == ask) {
 			*place = ask->next;
 			break;
@@ -217,7 +217,7 @@ static struct tpck_point newest_here(bool store, const struct offer_request *req
 	return newest;
 }
 
-struct offer_request *peers_first(struct offer_request *requests, size_t count)
+struct offer_request *copies_first(struct offer_request *requests, size_t count)
 {
 	struct offer_request *first = requests;
 
@@ -227,7 +227,7 @@ struct offer_request *peers_first(struct offer_request *requests, size_t count)
 	return first;
 }
 
-void peers_fetch(bool store, struct offer_request *request)
+void copies_fetch(bool store, struct offer_request *request)
 {
 	struct ask *ask = ask_new(request->identity, request->rank, request->ordinal);
 	struct tpck_point newest;
@@ -327,8 +327,8 @@ static bool gather_at(struct ask *ask, const struct tpck_point *point)
 	return false;
 }
 
-int peers_gather(const char *identity, uint32_t rank, uint32_t ordinal, const struct tpck_point *point,
-		 struct tpck_error *err)
+int copies_gather(const char *identity, uint32_t rank, uint32_t ordinal, const struct tpck_point *point,
+		  struct tpck_error *err)
 {
 	char why[sizeof ((struct ask *)0)->why] = "this node's agent is alone";
 	struct ask *ask;
@@ -357,8 +357,8 @@ int peers_gather(const char *identity, uint32_t rank, uint32_t ordinal, const st
 			      rank, why);
 }
 
-int peers_get(const char *node, const char *identity, uint32_t rank, uint32_t ordinal,
-	      const struct tpck_point *point, struct tpck_error *err)
+int copies_get(const char *node, const char *identity, uint32_t rank, uint32_t ordinal,
+	       const struct tpck_point *point, struct tpck_error *err)
 {
 	struct ask_answer from = {.point = *point};
 	char why[sizeof ((struct ask *)0)->why] = "it is not a peer";
@@ -433,7 +433,7 @@ static bool is_candidate(const struct offer_request *request, const struct copy 
 	return false;
 }
 
-void peers_candidates_at(struct offer_request *requests, size_t count, const struct tpck_point *point)
+void copies_candidates_at(struct offer_request *requests, size_t count, const struct tpck_point *point)
 {
 	for (size_t r = 0; r < count; r++) {
 		unsigned slot;
@@ -448,9 +448,9 @@ void peers_candidates_at(struct offer_request *requests, size_t count, const str
 	}
 }
 
-void peers_candidates(struct offer_request *requests, size_t count)
+void copies_candidates(struct offer_request *requests, size_t count)
 {
-	const struct offer_request *first = peers_first(requests, count);
+	const struct offer_request *first = copies_first(requests, count);
 	struct tpck_point point;
 	struct copy *copy;
 	unsigned slot;
@@ -461,16 +461,16 @@ void peers_candidates(struct offer_request *requests, size_t count)
 	if (!copy)
 		return;
 	point = copy->slot[slot].point;
-	peers_candidates_at(requests, count, &point);
+	copies_candidates_at(requests, count, &point);
 	copy_unpin(copy, slot);
 }
 
-void peers_got(void)
+void copies_got(void)
 {
 	copies_here_want_none();
 }
 
-bool peers_release(struct offer_request *requests, size_t count)
+bool copies_release(struct offer_request *requests, size_t count)
 {
 	bool bad = false;
 

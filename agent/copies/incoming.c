@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "agent/copies/copies_private.h"
 #include "agent/loop/trouble.h"
-#include "agent/peers/peers_private.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/log.h"
 
