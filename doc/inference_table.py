@@ -2,9 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """doc/inference.tsv: what is found in recorded launch sequences.
 
-  inference_table.py --write BUILD-FOLDER FILE...    measures and writes the file; the sums in doc/inference.md are of it
+  inference_table.py --write BUILD-FOLDER FILE...    measures, and writes the rows of these files that say something else
+                                                     than before, and the sums of all rows into doc/inference.md
   inference_table.py --check BUILD-FOLDER FILE...    compares the rows of these files with the file's, but for times"""
 import os
+import re
 import subprocess
 import sys
 
@@ -42,14 +44,33 @@ def sums(table):
             f"| sequences of which every end from the second on is found | {sum(row[5] == '2' for row in found)} | |"]
 
 
+def put_sums(table):
+    """Each in place of the row that begins as it does, but for its numbers."""
+    page_path = TABLE.removesuffix("tsv") + "md"
+    with open(page_path, encoding="utf-8") as f:
+        page = f.read()
+    for row in sums(table):
+        begin = re.sub(r"\d+", r"\\d+", re.escape(row.split(" |")[0]))
+        page = re.sub(rf"^{begin} \|.*$", lambda _, row=row: row, page, flags=re.M)
+    with open(page_path, "w", encoding="utf-8") as f:
+        f.write(page)
+
+
 def main():
     mode, build, *files = sys.argv[1:]
-    if mode == "--write":
-        with open(TABLE, "w", encoding="utf-8") as f:
-            f.write(HEAD + "".join(a + b for a, b in rows(build, sorted(files, key=os.path.basename))))
-        return 0
     with open(TABLE, encoding="utf-8") as f:
         table = f.read()
+    if mode == "--write":
+        lines = {row.split("\t")[0]: row for row in table.splitlines(True)[2:]}
+        for what, times in rows(build, files):
+            name = what.split("\t")[0]
+            if not lines.get(name, "").startswith(what):
+                lines[name] = what + times
+        written = HEAD + "".join(lines[name] for name in sorted(lines))
+        with open(TABLE, "w", encoding="utf-8") as f:
+            f.write(written)
+        put_sums(written)
+        return 0
     missing = [a for a, _ in rows(build, files) if "\n" + a not in table]
     for row in missing:
         print("not in doc/inference.tsv:", row)

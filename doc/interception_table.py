@@ -6,7 +6,8 @@
   interception_table.py TREE --check    compares it with doc/interception.md
   interception_table.py TREE --write    puts it there
 
-Fails if a symbol of doc/driver_families.txt has no line, or a hooked one is in a group of those that are not."""
+Fails, and writes nothing, if a symbol of doc/driver_families.txt has no line in RULES, or a hooked one is in a group of
+those that are not."""
 import glob
 import re
 import sys
@@ -35,8 +36,10 @@ for line in open(LISTING):
         families[name] += line.split()
 families["resolve"].append("cuGetProcAddress_v2_ptsz")
 listed = {s for l in families.values() for s in l}
-assert known <= listed, known - listed
-assert HOOK | set(REFUSE) <= listed, (HOOK | set(REFUSE)) - listed
+for symbol in sorted((known | HOOK | set(REFUSE)) - listed):
+    print(f"{symbol} is in no family of doc/driver_families.txt", file=sys.stderr)
+if not known | HOOK | set(REFUSE) <= listed:
+    sys.exit(1)
 
 F, M, P, N, G = "followed", "marked", "passed on", "not followed", "gap"
 # family, state, what it means there, patterns (whole names, tried in order)
@@ -210,12 +213,13 @@ for family, names in families.items():
             rule = next((r for r in RULES if r[0] == family and re.fullmatch(r[3], symbol)), None)
             # older names first meet patterns of the new ones: prefer the rule whose state fits
             if rule is None:
-                bad.append(f"{family}: {symbol} has no rule")
+                bad.append(f"{symbol} has no line in RULES of doc/interception_table.py, family \"{family}\"")
                 continue
             fits = [r for r in RULES if r[0] == family and re.fullmatch(r[3], symbol) and
                     ((r[1] in (F, P)) == (symbol in HOOK) or (symbol in HOOK and r[1] in (M, G)))]
             if not fits:
-                bad.append(f"{family}: {symbol} hooked={symbol in HOOK} but the rule says {rule[1]}")
+                bad.append(f"{symbol} has {'a' if symbol in HOOK else 'no'} hook, and its line in RULES of doc/interception_table.py, family \"{family}\", "
+                           f"says {rule[1]}")
                 continue
             key = fits[0][:3]
         groups.setdefault(key, []).append(symbol)
@@ -231,6 +235,10 @@ for family, names in families.items():
     out.append("\n")
 table = "".join(out).rstrip("\n") + "\n"
 page_path = f"{TREE}/doc/interception.md"
+for line in bad:
+    print(line, file=sys.stderr)
+if bad:
+    sys.exit(1)
 with open(page_path, encoding="utf-8") as page_file:
     page = page_file.read()
 head, _, rest = page.partition(MARK)
@@ -243,6 +251,3 @@ elif MODE == "--write":
 elif rest.partition(MARK)[0] != table:
     print("doc/interception.md is not what the hook tables say: doc/interception_table.py . --write", file=sys.stderr)
     sys.exit(1)
-for symbol in bad:
-    print(symbol, file=sys.stderr)
-sys.exit(bool(bad))

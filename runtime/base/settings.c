@@ -178,6 +178,8 @@ TPCK_AT_START int tpck_settings_parse(const struct tpck_setting_row *row, const 
 			return -EINVAL;
 		*(double *)field = value;
 		return 0;
+	default: /* a new type, whose field may be shorter than a text */
+		return -EINVAL;
 	}
 	if (strlen(text) >= TPCK_SETTING_TEXT_MAX)
 		return -EINVAL;

@@ -16,9 +16,25 @@
 #include "runtime/base/text.h"
 #include "runtime/base/tier_settings.h"
 
+/* What may stand before the colon of a tier; runtime/store/tiers.c has a constructor for each. No pointers, which the loader would have to fill in. */
+static const char schemes[][TPCK_TIER_KIND] = {"node", "site"};
+
 TPCK_AT_START size_t tpck_tiers_kind(const char *tier)
 {
-	return strncmp(tier, "node:", 5) == 0 || strncmp(tier, "site:", 5) == 0 ? 5 : 0;
+	size_t length = strcspn(tier, ":");
+
+	for (size_t i = 0; tier[length] && i < sizeof schemes / sizeof *schemes; i++)
+		if (strlen(schemes[i]) == length && strncmp(tier, schemes[i], length) == 0)
+			return length + 1;
+	return 0;
+}
+
+bool tpck_tier_scheme(unsigned index, char kind[TPCK_TIER_KIND])
+{
+	if (index >= sizeof schemes / sizeof *schemes)
+		return false;
+	strcpy(kind, schemes[index]);
+	return true;
 }
 
 /* Of the first one of a list. */
@@ -178,7 +194,7 @@ TPCK_AT_START bool tpck_settings_tier(const struct tpck_settings *settings, unsi
 	if (!*tier)
 		return false;
 	if (tpck_tiers_kind(tier))
-		tpck_text_bytes(&named, tier, 4);
+		tpck_text_bytes(&named, tier, tpck_tiers_kind(tier) - 1);
 	tier += tpck_tiers_kind(tier);
 	tpck_text_bytes(&text, tier, tier_length(tier));
 	return true;

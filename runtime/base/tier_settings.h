@@ -5,8 +5,12 @@
 
 #include "runtime/base/settings.h"
 
-/* Bytes of "node:" or "site:" at the begin of a tier; 0: it does not say its kind. */
+enum { TPCK_TIERS_MAX = 4, TPCK_TIER_KIND = 8 };
+
+/* Bytes of "node:", "site:" or another scheme at the begin of a tier; 0: it does not say its kind. */
 size_t tpck_tiers_kind(const char *tier);
+/* The schemes there are, by number. False: there is no such one. */
+bool tpck_tier_scheme(unsigned index, char kind[TPCK_TIER_KIND]);
 /* The list of tiers as it will be used: absolute, each once. Complaints. */
 int tpck_tiers_settle(char *dir);
 /* The same of one path. */
@@ -14,8 +18,7 @@ int tpck_tiers_absolute(char *path);
 /* The memory tier's folder: the setting, or the one that tpck_door_memory() gives. A process gets the same one each time. */
 void tpck_settings_shm(const struct tpck_settings *settings, char *path, size_t size);
 /* Tiers of the store, the fastest first: TRANSPCKPT_DIR's, or one in the user's state folder. False: there is no
- * tier `index`. `kind` gets "node", "site" or, where the setting does not say, "". */
-enum { TPCK_TIERS_MAX = 4, TPCK_TIER_KIND = 8 };
+ * tier `index`. `kind` gets its scheme or, where the setting does not say, "". */
 bool tpck_settings_tier(const struct tpck_settings *settings, unsigned index, char kind[TPCK_TIER_KIND], char *path,
 			size_t size);
 /* The tier that all nodes see, as far as the settings say: the first of kind "site", or the first. */

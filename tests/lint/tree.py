@@ -60,6 +60,8 @@ MAY_INCLUDE = {
     "tools/spank": {"runtime/base", "runtime/wire", "runtime/reach"},
     "tools/standin": {"runtime/base", "runtime/wire"},
 }
+# Programs that stand by themselves, beside the columns of doc/architecture.md.
+OUT_OF_THE_PICTURE = {"tools/spank", "tools/standin"}
 SOURCE = (".c", ".h", ".S", ".cu", ".cuh", ".cpp", ".hpp", ".def", ".py", ".sh")
 BUILD_FILE = (".inc", ".am", ".ac", ".m4", ".in")
 ENDS = {"exit", "abort", "_exit", "_Exit", "quick_exit", "assert", "err", "errx", "raise", "pthread_exit", "__builtin_trap"}
@@ -157,6 +159,20 @@ def rule_table_keeps_the_sides_apart():
             above = other.split("/")[0] in ("hooks", "tools", "tests")
             if above or (other.startswith("agent/") and not room.startswith(("agent/", "tools/agent"))):
                 yield f"{room} may know {other}"
+
+
+def rule_rooms_are_in_the_architecture():
+    """Each has a row in the page's table, and a place in its picture."""
+    name = "doc/architecture.md"
+    if name not in FILES:
+        return
+    body = text(name)
+    picture = "\n".join(p for p in re.findall(r"^```\n(.*?)^```", body, re.M | re.S) if "runtime/base" in p)
+    for room in MAY_INCLUDE:
+        if f"\n| `{room}` |" not in body:
+            yield f"{name}: the table of rooms has no row for {room}"
+        if not re.search(rf"(?<![\w/]){room}(?![\w/])", picture) and room not in OUT_OF_THE_PICTURE:
+            yield f"{name}: the picture has no {room}"
 
 
 def rule_only_hooks_see_the_vendor_header():

@@ -164,10 +164,27 @@ static void check_interval(void)
 	ok(tpck_interval_auto(&history) == 1, "nonsense does no harm");
 }
 
+/* What TRANSPCKPT_DIR may say in front of a folder is something that can be opened. */
+static void check_schemes(void)
+{
+	struct tpck_settings settings = {.dir = ""};
+	char scheme[TPCK_TIER_KIND];
+	struct tpck_tiers tiers;
+	unsigned schemes = 0;
+
+	for (; tpck_tier_scheme(schemes, scheme); schemes++) {
+		snprintf(settings.dir, sizeof settings.dir, "%s:/nonexistent", scheme);
+		ok(tpck_tiers_kind(settings.dir) == strlen(scheme) + 1 && tpck_tiers_open(&tiers, &settings, "j", TPCK_WRITER_THREADS, &err) == 0, settings.dir);
+		tpck_tiers_close(&tiers);
+	}
+	ok(schemes >= 2 && !tpck_tiers_kind("none:/a"), "and there are no others");
+}
+
 int main(void)
 {
 	check_program();
 	check_identity();
 	check_interval();
+	check_schemes();
 	return tap_done();
 }

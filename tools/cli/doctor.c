@@ -325,8 +325,10 @@ static const char *value_of(const struct tpck_setting_row *row, const struct tpc
 	else if (strcmp(row->type, "INTERVAL") == 0)
 		snprintf(text, sizeof text, interval->unit == TPCK_INTERVAL_AUTO ? "auto" : "%g%s", interval->count,
 			 interval->unit == TPCK_INTERVAL_SECONDS ? "s" : "");
-	else
+	else if (strcmp(row->type, "STRING") == 0 || strcmp(row->type, "PATH") == 0 || strcmp(row->type, "CHOICE") == 0)
 		snprintf(text, sizeof text, "%s", (const char *)field);
+	else
+		snprintf(text, sizeof text, "a value of type %s", row->type);
 	return text;
 }
 
