@@ -207,7 +207,8 @@ static int look_at_head(void *context, size_t i, uint8_t *buffer, struct tpck_er
 		rc = tpck_error_set(err, EBADMSG, "mark %s/%s is another part's", heads->tier->root, path);
 	}
 	heads->head[i] = head;
-	return rc && heads->lenient ? 0 : rc;
+	/* A list may be older than a removal: what is gone is no part. */
+	return rc == -ENOENT || (rc && heads->lenient) ? 0 : rc;
 }
 
 static int by_first_rank(const void *a, const void *b)

@@ -14,6 +14,7 @@ struct object {
 	char name[300];
 	uint8_t *bytes;
 	size_t size;
+	unsigned writes;
 	bool gone; /* the next list has it still */
 	struct object *next;
 };
@@ -55,6 +56,23 @@ bool object_tier_has(struct tpck_tier *tier, const char *name)
 	return false;
 }
 
+uint8_t *object_tier_bytes(struct tpck_tier *tier, const char *name, size_t **size)
+{
+	struct object *object = find(tier, name);
+
+	if (!object)
+		return NULL;
+	*size = &object->size;
+	return object->bytes;
+}
+
+unsigned object_tier_writes(struct tpck_tier *tier, const char *name)
+{
+	const struct object *object = find(tier, name);
+
+	return object ? object->writes : 0;
+}
+
 /* The bytes become the object's. */
 static int set(struct tpck_tier *tier, const char *name, uint8_t *bytes, size_t size, struct tpck_error *err)
 {
@@ -73,6 +91,7 @@ static int set(struct tpck_tier *tier, const char *name, uint8_t *bytes, size_t 
 	free(object->bytes);
 	object->bytes = bytes;
 	object->size = size;
+	object->writes++;
 	return 0;
 }
 

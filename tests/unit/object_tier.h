@@ -13,5 +13,9 @@
 int object_tier_open(struct tpck_tier **tier);
 /* Whether there is an object of that name, or one below it. */
 bool object_tier_has(struct tpck_tier *tier, const char *name);
+/* For tests that damage one: its bytes, until it is written again, and how many they are, which may be made fewer. NULL: there is none. */
+uint8_t *object_tier_bytes(struct tpck_tier *tier, const char *name, size_t **size);
+/* How often it was written. */
+unsigned object_tier_writes(struct tpck_tier *tier, const char *name);
 
 #endif
