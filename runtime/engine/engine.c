@@ -96,7 +96,7 @@ static TPCK_AT_START uint64_t know(char *identity, size_t bytes)
 	engine->identity = identity;
 	engine->identity_bytes = (uint32_t)bytes;
 	tpck_settings_store(&engine->settings, store, sizeof store);
-	tpck_marker_path(engine->keep, sizeof engine->keep, store, engine->job, "keep", digest);
+	tpck_marker_path(engine->keep, sizeof engine->keep, store, engine->job, TPCK_STASH_STORE, digest);
 	return digest;
 }
 

@@ -280,6 +280,22 @@ static int durable_get_text(struct tpck_tier *tier, const char *path, size_t lim
 	return rc;
 }
 
+static int durable_size(struct tpck_tier *tier, const char *path, uint64_t *bytes, struct tpck_error *err)
+{
+	struct opened opened;
+	struct stat found;
+	int rc = open_readable(tier, path, &opened, err);
+
+	if (rc)
+		return rc;
+	if (fstatat(opened.below.at, rest_of(&opened), &found, 0))
+		rc = tpck_error_set(err, errno, "looking at %s", opened.path);
+	else
+		*bytes = found.st_blocks ? (uint64_t)found.st_blocks * 512 : (uint64_t)found.st_size;
+	close_root(&opened);
+	return rc;
+}
+
 static int durable_list(struct tpck_tier *tier, const char *path,
 			int (*visit)(void *context, const char *name), void *context, struct tpck_error *err)
 {
@@ -455,6 +471,7 @@ static const struct tpck_tier_operations operations = {
 	.commit_if_absent = durable_commit,
 	.get = durable_get,
 	.get_text = durable_get_text,
+	.size = durable_size,
 	.list = durable_list,
 	.remove = durable_remove,
 	.set_aside = durable_set_aside,

@@ -15,6 +15,7 @@
 
 #include "runtime/base/identity_names.h"
 #include "runtime/store/file.h"
+#include "runtime/wire/segment.h"
 
 /* ---- notes -------------------------------------------------------------------------------- */
 
@@ -448,4 +449,34 @@ int tpck_program_unmark(struct tpck_program *program, const char *memory_job, co
 	snprintf(name, sizeof name, TPCK_PROGRAMS "/%s", program->id);
 	failed = remove_all(memory_job, tiers, name, err);
 	return failed ? failed : rc;
+}
+
+/* ---- stashes ------------------------------------------------------------------------------ */
+
+struct stashed {
+	struct tpck_tier *tier;
+	const char *folder;
+	uint64_t bytes;
+};
+
+static int add_stash(void *context, const char *name)
+{
+	struct stashed *stashed = context;
+	char path[TPCK_PATH_MAX];
+	uint64_t bytes;
+
+	if (tpck_stash_is_name(name) && !tpck_path_join(path, sizeof path, stashed->folder, name) &&
+	    !stashed->tier->operations->size(stashed->tier, path, &bytes, NULL))
+		stashed->bytes += bytes;
+	return 0;
+}
+
+uint64_t tpck_program_stashed(struct tpck_tier *tier, const char *id)
+{
+	char folder[TPCK_PATH_MAX];
+	struct stashed stashed = {.tier = tier, .folder = folder};
+
+	if (!tpck_path_join(folder, sizeof folder, TPCK_STASH_STORE, id))
+		(void)tier->operations->list(tier, folder, add_stash, &stashed, NULL);
+	return stashed.bytes;
 }

@@ -100,4 +100,7 @@ size_t tpck_program_loops(struct tpck_program *program);
 void tpck_program_ended(struct tpck_program *program, uint64_t generation);
 void tpck_program_refuse(struct tpck_program *program, const struct tpck_point *from);
 
+/* What the program's stashes (runtime/wire/segment.h) take up in a tier. */
+uint64_t tpck_program_stashed(struct tpck_tier *tier, const char *id);
+
 #endif

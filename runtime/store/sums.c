@@ -273,18 +273,14 @@ int tpck_sums_parse(const void *log, size_t size, int (*take)(void *context, str
 	return rc;
 }
 
-static int load(const char *log, struct all *all, struct tpck_error *err)
+/* Of what was read of a log, which is freed: rc and why that failed. */
+static int take_all(struct all *all, const char *log, char *text, size_t size, int rc, const struct tpck_error *why, struct tpck_error *err)
 {
-	struct tpck_error why = {0};
-	size_t size;
-	char *text;
-	int rc = tpck_file_read(log, LOG_BYTES_MAX, &text, &size, &why);
-
 	if (rc == -ENOENT)
 		return 0;
 	if (rc) {
 		if (err)
-			*err = why;
+			*err = *why;
 		return rc;
 	}
 	rc = tpck_sums_parse(text, size, add, all);
@@ -321,11 +317,15 @@ static bool locate(struct all *all)
 	return moved;
 }
 
-int tpck_sums_each(const char *log, int (*visit)(void *context, struct tpck_sums *sums), void *context, struct tpck_error *err)
+int tpck_sums_each(struct tpck_tier *tier, int (*visit)(void *context, struct tpck_sums *sums), void *context, struct tpck_error *err)
 {
+	struct tpck_error why = {0};
 	struct all all = {0};
-	int rc = load(log, &all, err);
+	size_t size = 0;
+	char *text = NULL;
+	int rc = tier->operations->get_text(tier, TPCK_SUMS_LOG, LOG_BYTES_MAX, &text, &size, &why);
 
+	rc = take_all(&all, TPCK_SUMS_LOG, text, size, rc, &why, err);
 	if (!rc)
 		locate(&all);
 	for (size_t i = 0; !rc && i < all.count; i++)
@@ -336,13 +336,17 @@ int tpck_sums_each(const char *log, int (*visit)(void *context, struct tpck_sums
 
 int tpck_sums_compact(const char *log, void (*visit)(const struct tpck_sums *sums), struct tpck_error *err)
 {
+	struct tpck_error why = {0};
 	struct all all = {0};
 	size_t size = 0, kept = 0, at = 0;
 	struct stat found, old;
 	uint8_t *text = NULL;
+	char *before = NULL;
 	bool moved = false;
-	int rc = load(log, &all, err);
+	int rc = tpck_file_read(log, LOG_BYTES_MAX, &before, &size, &why);
 
+	rc = take_all(&all, log, before, size, rc, &why, err);
+	size = 0;
 	if (!rc)
 		moved = locate(&all);
 	for (size_t i = 0; !rc && i < all.count; i++) {

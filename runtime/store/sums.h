@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 
 #include "runtime/base/error.h"
+#include "runtime/store/tier.h"
 #include "runtime/view/sums_record.h"
 
 struct tpck_sums {
@@ -42,9 +43,9 @@ int tpck_sums_append(const char *log, const struct tpck_sums *sums, struct tpck_
 /* Hands over each record of a log's bytes, in order, which `take` has to free; behind what is no record the next one is looked
  * for, as several may have been cut off by crashes. Ends at the first answer that is not 0, and frees that one. */
 int tpck_sums_parse(const void *log, size_t size, int (*take)(void *context, struct tpck_sums *sums), void *context);
-/* Calls visit with the newest of each path that is there, by the name that it has now. A log that is not there is empty. Stops
- * at the first non-zero answer. */
-int tpck_sums_each(const char *log, int (*visit)(void *context, struct tpck_sums *sums), void *context, struct tpck_error *err);
+/* Calls visit with the newest of each path that is there, by the name that it has now, of the log in that tier. One that is not
+ * there is empty. Stops at the first non-zero answer. */
+int tpck_sums_each(struct tpck_tier *tier, int (*visit)(void *context, struct tpck_sums *sums), void *context, struct tpck_error *err);
 /* Where it is now: sets the path to the one that it has since it, or a folder above it, was renamed, as long as it stays below
  * the folder that the name was in. `found` is what is there, which may have been changed since. False: it is not there. The
  * finder remembers what was looked for last: ask in the order of paths, and not across changes. NULL as a finder: it is

@@ -39,6 +39,8 @@ struct tpck_tier_operations {
 	/* Reads a small text whole, malloc'd. */
 	int (*get_text)(struct tpck_tier *tier, const char *path, size_t limit, char **text, size_t *size,
 			struct tpck_error *err);
+	/* The bytes that a file takes up there. -ENOENT: there is none. */
+	int (*size)(struct tpck_tier *tier, const char *path, uint64_t *bytes, struct tpck_error *err);
 	/* Calls visit for each name in a folder ("" is the root); stops at its first non-zero answer and
 	 * returns that. A folder that is not there is empty. */
 	int (*list)(struct tpck_tier *tier, const char *folder,

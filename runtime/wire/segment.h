@@ -224,6 +224,7 @@ struct tpck_log_header {
  * says in which file, and where in it. Pieces lie behind one another from TPCK_STASH_AT on, each aligned to 64 bytes. */
 enum { TPCK_STASH_AT = 4096 };
 #define TPCK_STASH_FOLDER "stash"
+#define TPCK_STASH_STORE "keep"
 enum tpck_stash_state { TPCK_STASH_OPEN, TPCK_STASH_FULL /* no more pieces will come */ };
 
 struct tpck_stash_header {

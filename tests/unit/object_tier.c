@@ -173,6 +173,16 @@ static int get_text(struct tpck_tier *tier, const char *path, size_t limit, char
 	return 0;
 }
 
+static int size_of(struct tpck_tier *tier, const char *path, uint64_t *bytes, struct tpck_error *err)
+{
+	const struct object *object = find(tier, path);
+
+	if (!object)
+		return tpck_error_set(err, ENOENT, "looking at %s", path);
+	*bytes = object->size;
+	return 0;
+}
+
 /* Whether an object before it has the same first part there. */
 static bool is_repeated(const struct object *all, const struct object *until, const char *folder, const char *first, size_t length)
 {
@@ -293,7 +303,7 @@ static void close_tier(struct tpck_tier *tier)
 }
 
 static const struct tpck_tier_operations operations = {
-	.kind = "objects", .put = put, .mark = mark, .commit_if_absent = commit_if_absent, .get = get, .get_text = get_text, .list = list, .remove = take_away,
+	.kind = "objects", .put = put, .mark = mark, .commit_if_absent = commit_if_absent, .get = get, .get_text = get_text, .size = size_of, .list = list, .remove = take_away,
 	.set_aside = set_aside, .append = append, .check = check, .hold = hold, .release = release, .was_held = was_held, .folder = folder_of, .close = close_tier,
 };
 

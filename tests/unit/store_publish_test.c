@@ -10,10 +10,13 @@
 #include <unistd.h>
 
 #include "runtime/store/file.h"
+#include "runtime/store/program.h"
 #include "runtime/store/publish.h"
 #include "runtime/store/retention.h"
 #include "runtime/store/stage.h"
+#include "runtime/store/sums.h"
 #include "runtime/store/verify.h"
+#include "runtime/wire/segment.h"
 #include "tests/unit/object_tier.h"
 #include "tests/unit/shm_room.h"
 #include "tests/unit/store_tap.h"
@@ -296,9 +299,50 @@ static void check_ranks(void)
 	tpck_session_close(other);
 }
 
+static int count_sums(void *context, struct tpck_sums *sums)
+{
+	(void)sums;
+	++*(int *)context;
+	return 0;
+}
+
+/* What is no checkpoint: stashes of a program, and digests of its files. */
+static void check_stashed(void)
+{
+	uint64_t one = 0, both;
+	char path[512], *log = NULL;
+	struct tpck_sums *sums = tpck_sums_new(0);
+	struct stat here;
+	size_t size;
+	int count = 0;
+
+	ok(tpck_program_stashed(tier, "p") == 0, "nothing is stashed");
+	for (int i = 0; i < 2; i++) {
+		snprintf(path, sizeof path, TPCK_STASH_STORE "/p/1.%d", i);
+		if (tier->operations->mark(tier, path, "bytes", &err))
+			abort();
+	}
+	tier->operations->mark(tier, TPCK_STASH_STORE "/p/other", "bytes", &err);
+	tier->operations->size(tier, path, &one, &err);
+	both = tpck_program_stashed(tier, "p");
+	ok(one && both == 2 * one && tier->operations->remove(tier, path, &err) == 0 && tpck_program_stashed(tier, "p") == one, "two stashes, and one");
+	tier->operations->remove(tier, TPCK_STASH_STORE, &err);
+	ok(tpck_sums_each(tier, count_sums, &count, &err) == 0 && count == 0, "no digests of files");
+	snprintf(path, sizeof path, "%s/files.sums", memory);
+	if (!sums || stat(image_path, &here) || !tpck_sums_settle(sums, image_path, &here) || tpck_sums_append(path, sums, &err) ||
+	    tpck_file_read(path, 1 << 20, &log, &size, &err) || tier->operations->commit_if_absent(tier, TPCK_SUMS_LOG, log, size, &err))
+		abort();
+	free(log);
+	tpck_sums_free(sums);
+	ok(tpck_sums_each(tier, count_sums, &count, &err) == 0 && count == 1, "those of one, by the tier");
+	tier->operations->remove(tier, TPCK_SUMS_LOG, &err);
+	unlink(path);
+}
+
 int main(void)
 {
 	struct tpck_session_name name = {1, 0, 0};
+	uint64_t taken = 0;
 
 	tap_need_shm(640);
 	memory = tap_folder("/dev/shm");
@@ -312,6 +356,10 @@ int main(void)
 	   "a store");
 	ok(publish_step(10, 15) == 0, "published");
 	ok(base && base->container_count == 1, "in one container");
+	ok(base && tier->operations->size(tier, base->containers[0].path, &taken, &err) == 0 && taken >= base->containers[0].bytes &&
+		   tier->operations->size(tier, "step-000000000010.g1/none", &taken, &err) == -ENOENT,
+	   "whose size is known");
+	check_stashed();
 	check_stage(10);
 	check_memory_stage();
 	ok(publish_step(11, 2) == 0 && base->container_count == 2 && base->stored_bytes < 2 * TPCK_CHUNK_BYTES,

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "runtime/store/memory_tier.h"
+#include "runtime/store/program.h"
 #include "runtime/wire/segment.h"
 #include "tools/cli/inventory.h"
 
@@ -45,10 +46,7 @@ static void stashes_of(const struct cli *cli, const char *job, const struct tpck
 
 	snprintf(path, sizeof path, "%s/%s/" TPCK_STASH_FOLDER "/%s", cli->shm, job, program);
 	*memory = tpck_stash_sum(path);
-	*path = '\0';
-	if (tiers->count)
-		snprintf(path, sizeof path, "%s/keep/%s", tiers->tier[0]->root, program);
-	*disk = tpck_stash_sum(path);
+	*disk = tiers->count ? tpck_program_stashed(tiers->tier[0], program) : 0;
 }
 
 static json_object *as_json(const struct cli *cli, const char *job, const struct tpck_tiers *tiers, const struct checkpoint *c)

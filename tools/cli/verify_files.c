@@ -96,7 +96,6 @@ static int verify_one(void *context, struct tpck_sums *sums)
 static int verify_job(struct cli *cli, const char *job, void *context)
 {
 	struct verifying *v = context;
-	char log[TPCK_PATH_MAX];
 	struct tpck_error err = {0};
 	struct tpck_tiers tiers;
 	int rc;
@@ -105,9 +104,7 @@ static int verify_job(struct cli *cli, const char *job, void *context)
 	v->job = job;
 	rc = tpck_tiers_open(&tiers, &v->cli->settings, job, TPCK_WRITER_THREADS, &err);
 	if (!rc) {
-		rc = tpck_path_join(log, sizeof log, tiers.tier[0]->root, TPCK_SUMS_LOG);
-		if (!rc)
-			rc = tpck_sums_each(log, verify_one, v, &err);
+		rc = tpck_sums_each(tiers.tier[0], verify_one, v, &err);
 		tpck_tiers_close(&tiers);
 	}
 	if (rc)
