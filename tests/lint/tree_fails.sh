@@ -30,6 +30,7 @@ echo '#include <cuda.h>' >>shim/table.h
 echo '/* They are lost. */' >>shim/doors.h
 printf '/* This is lost, too. */\n/*\n * Those are of nobody.\n */\n/* Those that wait are said. */\n' >>shim/driver.h
 printf '\n- an item\n' >>doc/store.md && yes '  and its lines' | head -10 >>doc/store.md
+printf '\n- It is lost.\n- Its end\n' >>doc/slurm.md
 printf '\n%0121d\n\n| %0121d |\n' 0 0 >>doc/ranks.md
 printf 'See \140runtime/base/gone.c\140.\n' >>doc/outside.md
 printf '\nMore is in doc/gone.md, and in doc/store.md, "Nothing".\n' >>doc/record.md
@@ -109,6 +110,7 @@ reports "shim/driver.h:$((said_of - 2)): a comment begins with a pronoun"
 reports "doc/store.md:$(($(wc -l <doc/store.md) - 10)): a block of 11 lines: 10 at most"
 reports "doc/ranks.md:$(($(wc -l <doc/ranks.md) - 2)): a line of 121 characters: 120 at most"
 [ "$(grep -c 'doc/.* at most' said)" -eq 2 ] || failed=1
+reports "doc/slurm.md:$(($(wc -l <doc/slurm.md) - 1)): a block begins with a pronoun"
 reports "doc/outside.md:$(wc -l <doc/outside.md): there is no runtime/base/gone.c"
 reports "doc/record.md:$(wc -l <doc/record.md): there is no doc/gone.md"
 reports "doc/record.md:$(wc -l <doc/record.md): doc/store.md has no heading \"Nothing\""
