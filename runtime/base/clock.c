@@ -23,11 +23,6 @@ static const clockid_t ids[TPCK_CLOCKS] = {
 	CLOCK_PROCESS_CPUTIME_ID, CLOCK_THREAD_CPUTIME_ID,
 };
 
-clockid_t tpck_clock_id(enum tpck_clock clock)
-{
-	return ids[clock];
-}
-
 bool tpck_clock_known(clockid_t id, enum tpck_clock *clock)
 {
 	for (unsigned i = 0; i < TPCK_CLOCKS; i++)

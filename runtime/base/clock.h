@@ -13,8 +13,6 @@ enum tpck_clock {
 	TPCK_CLOCK_PROCESS, TPCK_CLOCK_THREAD, TPCK_CLOCKS,
 };
 
-/* What clock_gettime() calls it. */
-clockid_t tpck_clock_id(enum tpck_clock clock);
 /* The clock that clock_gettime() calls so. False: it is none of these. */
 bool tpck_clock_known(clockid_t id, enum tpck_clock *clock);
 /* The clock in nanoseconds, by system call. */

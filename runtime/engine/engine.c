@@ -70,11 +70,6 @@ bool tpck_engine_forward(void)
 	return tpck_engine_mode() == TPCK_MODE_FORWARD;
 }
 
-const struct tpck_settings *tpck_engine_settings(void)
-{
-	return &engine->settings;
-}
-
 /* ---- life ------------------------------------------------------------------------------------- */
 
 static void meet_others(void)

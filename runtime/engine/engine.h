@@ -56,7 +56,6 @@ void tpck_engine_device(const struct tpck_device *device);
 void tpck_engine_end(int status);
 /* In a forked child: nothing but flags. */
 void tpck_engine_forked(void);
-const struct tpck_settings *tpck_engine_settings(void);
 
 /* ---- guard ---- */
 extern _Atomic uint32_t tpck_engine_mode_now __attribute__((visibility("hidden"))); /* enum tpck_mode; the engine's */

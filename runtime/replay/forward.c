@@ -538,11 +538,6 @@ uint64_t tpck_forward_iteration(const struct tpck_thread *self)
 	return self->expected ? self->expected->iteration : 0;
 }
 
-uint64_t tpck_forward_step(void)
-{
-	return last.step;
-}
-
 uint64_t tpck_forward_boundary_ns(void)
 {
 	return last.wall_ns;

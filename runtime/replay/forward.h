@@ -58,9 +58,8 @@ bool tpck_forward_complete(void);
 uint32_t tpck_forward_late(void);
 /* Whether it is this thread's turn for allocation call `number`. */
 bool tpck_forward_turn(const struct tpck_thread *self, uint64_t number);
-/* The iteration that the thread is in, for messages; the boundary's step and allocation calls. */
+/* The iteration that the thread is in, for messages. */
 uint64_t tpck_forward_iteration(const struct tpck_thread *self);
-uint64_t tpck_forward_step(void);
 /* 0, or TPCK_BOUNDARY_*, as no iteration was found. */
 int tpck_forward_by_uploads(void);
 /* When the boundary was, by tpck_clock_monotonic_ns() of then, and by what CLOCK_MONOTONIC told the program. */

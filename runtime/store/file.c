@@ -241,11 +241,6 @@ int tpck_file_write(const char *path, const void *bytes, size_t size, int flags,
 	return tpck_file_write_below(anywhere, path, bytes, size, flags, err);
 }
 
-int tpck_folder_sync(const char *path, struct tpck_error *err)
-{
-	return tpck_folder_sync_below(anywhere, path, err);
-}
-
 int tpck_folder_make(const char *path, struct tpck_error *err)
 {
 	return tpck_folder_make_below(anywhere, path, err);

@@ -28,8 +28,6 @@ enum {
 /* Writes path by way of a temporary file beside it. */
 int tpck_file_write(const char *path, const void *bytes, size_t size, int flags, struct tpck_error *err);
 
-/* fsync of a folder. */
-int tpck_folder_sync(const char *path, struct tpck_error *err);
 /* mkdir -p with mode 0700 for what is made; each new level is synced. */
 int tpck_folder_make(const char *path, struct tpck_error *err);
 /* Files and folders in it and itself. 0, or the first -errno; goes on after one. */

@@ -245,15 +245,15 @@ MADE_THROUGH_LINKS = {
 # All that these reach is below a descriptor that the door gave.
 BEHIND_THE_DOOR = {"runtime/view/view.c": r"AT_FDCWD|\bopen\s*\(|\bmkdir\s*\(", "runtime/store/durable_tier.c": r"\b(open|mkdir|stat|unlink|rename|opendir)\s*\(",
                    "runtime/store/history.c": r"\b(open|mkdir|stat|lstat|unlink|rename|tpck_file_write)\s*\(", "runtime/engine/attach.c": r"AT_FDCWD, engine->keep",
-                   "agent/durable/stasher.c": r"\b(open|mkdir|stat|unlink|rename|statvfs|tpck_folder_sync)\s*\("}
+                   "agent/durable/stasher.c": r"\b(open|mkdir|stat|unlink|rename|statvfs)\s*\("}
 # Versions and lists of files that are kept in the store, and stashes.
 BEHIND_THE_DOOR |= {f"runtime/{name}.c": r"AT_FDCWD, (kept|making|version|name|leaving|tpck_follow_keep|made\.store)\b"
                     for name in ("follow/record", "follow/lists", "follow/leftovers", "follow/learnt", "follow/reconcile", "follow/overlay", "replay/stash")}
 # The user's key, and programs that were noted with another one.
 BEHIND_THE_DOOR |= {"runtime/base/key.c": r"AT_FDCWD(?!, path, TPCK_DOOR_READ)|\b(open|mkdir|rename|link)\s*\(", "runtime/engine/adopt.c": r"AT_FDCWD|\b(open|opendir|stat|access)\s*\("}
 # What agents leave for each other in the store.
-BEHIND_THE_DOOR |= {"agent/peers/alone.c": r"\b(open|access|unlink|rename|tpck_file_\w+|tpck_folder_\w+)\s*\(",
-                    "agent/peers/agents_folder.c": r"\b(open|access|unlink|rename|opendir|stat|tpck_file_(read|write)|tpck_folder_\w+)\s*\(",
+BEHIND_THE_DOOR |= {"agent/peers/alone.c": r"\b(open|access|unlink|rename|tpck_file_\w+)\s*\(",
+                    "agent/peers/agents_folder.c": r"\b(open|access|unlink|rename|opendir|stat|tpck_file_(read|write))\s*\(",
                     "agent/copies/takeover.c": r"\b(opendir|access|unlink|rename)\s*\((peers\.folder|path|mark|missed)\b",
                     "agent/copies/sent_files.c": r"\b(access|unlink|tpck_file_\w+)\s*\((path|mark)\b",
                     "runtime/peer/rendezvous.c": r"\b(open|opendir|access|unlink|rename|stat|utimensat|tpck_file_(read|write))\s*\("}
