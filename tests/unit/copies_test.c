@@ -6,76 +6,28 @@
 
 #include "agent/copies/copies_private.h"
 #include "agent/programs/identity_text.h"
+#include "tests/unit/fake_network.h"
 #include "tests/unit/rank_images.h"
 #include "tests/unit/shm_room.h"
 
-/* Stand-ins for the rest of the agent: nobody else is there. */
-struct peers peers = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
-/* Another node's agent, whom a snapshot may be asked for; what the thread does is done at once. */
-static struct peer there = {.state = PEER_KNOWN, .serial = 7};
-static struct tpck_peer_message asked_for;
-static unsigned asked, broken;
+/* Another node's agent, whom a snapshot may be asked for: it has none, or offers one. */
+static _Atomic unsigned asked, broken;
 static char *offered;
 static size_t offered_size;
 
-void peers_errand(struct errand *errand)
+static void network_said(unsigned node, const struct tpck_peer_message *head, const void *bytes, size_t count)
 {
-	errand->run(errand);
-	if (!asked_for.transfer)
-		return;
-	if (broken)
-		pulling_fail(&there, asked_for.transfer, "it has none");
-	else
-		pulling_offer(&there, &asked_for, offered, offered_size);
-	asked_for.transfer = 0;
-}
+	static const char why[] = "it has none";
 
-struct peer *peer_of_serial(uint64_t serial)
-{
-	return serial == there.serial ? &there : NULL;
-}
-
-int peer_send(struct peer *peer, enum tpck_peer_type type, const struct tpck_peer_message *fields, const void *bytes, size_t count, void *token)
-{
-	(void)peer;
-	(void)type;
-	(void)fields;
 	(void)bytes;
 	(void)count;
-	(void)token;
-	return 0;
-}
-
-int peer_send_text(struct peer *peer, enum tpck_peer_type type, const struct tpck_peer_message *fields, const char *text, size_t count)
-{
-	(void)peer;
-	(void)text;
-	(void)count;
-	if (type != TPCK_PEER_GET)
-		return -ENOTCONN;
+	if (head->type != TPCK_PEER_GET)
+		return;
 	asked++;
-	asked_for = *fields;
-	return 0;
-}
-
-void peer_say_failed(struct peer *peer, uint64_t transfer, const char *why)
-{
-	(void)peer;
-	(void)transfer;
-	(void)why;
-}
-
-size_t sending_twins(struct tpck_replica *replica, struct tpck_peer_want *want, size_t count, uint64_t *bytes)
-{
-	(void)replica;
-	(void)want;
-	*bytes = 0;
-	return count;
-}
-
-void transfer_greet(struct peer *peer)
-{
-	(void)peer;
+	if (broken)
+		network_bring(node, TPCK_PEER_FAIL, head, why, sizeof why);
+	else
+		network_bring(node, TPCK_PEER_OFFER, head, offered, offered_size);
 }
 
 /* ---- what comes --------------------------------------------------------------------------- */
@@ -233,9 +185,7 @@ static void check_busy(void)
 	struct tpck_point point = {5, 15};
 	pthread_t thread;
 
-	strcpy(there.other.node, "there");
-	peers.on = true;
-	peers.list = &there;
+	network_meet(0, "there");
 	snapshot(5, 15);
 	to_come = describe(1, 2, RANKS);
 	if (tpck_manifest_format(to_come, &offered, &offered_size, &err))
@@ -246,13 +196,12 @@ static void check_busy(void)
 	broken = 0;
 	if (pthread_create(&thread, NULL, come, NULL))
 		abort();
-	ok(copies_get("there", session[2]->identity, 2, 0, &point, &err) == 0 && asked == 2 && holds(2, 5, 14, 15),
+	ok(copies_get("there", session[2]->identity, 2, 0, &point, &err) == 0 && asked == 2 && holds(2, 5, 14, 15) && peers_has("there"),
 	   "one that comes by itself is waited for");
 	pthread_join(thread, NULL);
 	copies_got();
+	network_lose(0, "there");
 	free(offered);
-	peers.on = false;
-	peers.list = NULL;
 }
 
 static void check_generations(void)
@@ -410,8 +359,6 @@ static bool gathers(uint64_t step)
 
 static void check_fragments(void)
 {
-	peers.on = true;
-	peers.scanned = true;
 	ok(take_fragment(0, 9, 60, 0) == 0 && take_fragment(0, 9, 61, 60) == 0 && told(9, 60) == 1 && told(9, 61) == 1,
 	   "fragments: two steps of one are kept, and told of");
 	ok(take_fragment(0, 9, 62, 60) == 0 && told(9, 60) == 1 && told(9, 61) == 0 && told(9, 62) == 1,
@@ -439,7 +386,6 @@ static void check_fragments(void)
 	for (uint32_t r = 0; r < RANKS; r++)
 		copies_here_drop(session[r]->identity, 10);
 	ok(!copies_here.list && rmdir(home.folder) == 0, "fragments: and they go, and leave nothing");
-	peers.on = false;
 }
 
 static bool alike(const char *a, const char *b)
@@ -474,7 +420,7 @@ int main(void)
 	snprintf(home.folder, sizeof home.folder, "%s", tap_folder("/dev/shm"));
 	home.settings.peers.count = 1;
 	home.settings.memory = UINT64_MAX / 2;
-	peers.agent = agent;
+	network_begin(agent, &copies_cargo);
 	check_wanted();
 	check_steps();
 	check_busy();
@@ -484,6 +430,7 @@ int main(void)
 	snprintf(home.folder, sizeof home.folder, "%s", tap_folder("/dev/shm"));
 	if (tpck_erasure_can())
 		check_fragments();
+	network_end();
 	remove_sessions();
 	free(agent);
 	return tap_done();

@@ -1,0 +1,241 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A network for tests of what it carries: the agent's own thread and links (agent/peers), over a transport that brings what the test gives it and shows the
+ * test what is sent. config.h comes before.
+ */
+#ifndef TPCK_TESTS_UNIT_FAKE_NETWORK_H
+#define TPCK_TESTS_UNIT_FAKE_NETWORK_H
+
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "agent/peers/links.h"
+#include "agent/peers/peers_private.h"
+#include "runtime/peer/sealed.h"
+
+enum { NETWORK_NODES = 8, NETWORK_SENT = 1024 };
+
+/* The test's: what is sent to the node of this number. In the network's thread. */
+static void network_said(unsigned node, const struct tpck_peer_message *head, const void *bytes, size_t count);
+
+/* Other nodes are links by their numbers. */
+struct tpck_transport {
+	const struct tpck_transport_events *events;
+	void *context;
+	struct tpck_link link[NETWORK_NODES];
+	/* What was sent, and is not told to have been. */
+	struct {
+		struct tpck_link *link;
+		void *token;
+	} sent[NETWORK_SENT];
+	unsigned sent_count;
+};
+static struct tpck_transport network;
+static pthread_t network_thread;
+
+static int network_start(struct tpck_transport **transport, const struct tpck_transport_events *events, void *context, uint16_t port,
+			 struct tpck_error *err)
+{
+	(void)port;
+	(void)err;
+	network.events = events;
+	network.context = context;
+	*transport = &network;
+	return 0;
+}
+
+static uint16_t network_port(struct tpck_transport *transport)
+{
+	(void)transport;
+	return 1;
+}
+
+static int network_connect(struct tpck_transport *transport, const char *address, struct tpck_link **link, struct tpck_error *err)
+{
+	(void)transport;
+	(void)link;
+	return tpck_error_set(err, ENETUNREACH, "connecting to %s", address);
+}
+
+static int network_send(struct tpck_transport *transport, struct tpck_link *link, const void *head, size_t head_bytes, const void *bytes,
+			size_t count, void *token)
+{
+	(void)head_bytes;
+	if (transport->sent_count == NETWORK_SENT)
+		return -ENOBUFS;
+	if (token) {
+		transport->sent[transport->sent_count].link = link;
+		transport->sent[transport->sent_count++].token = token;
+	}
+	network_said((unsigned)(link - transport->link), head, bytes, count);
+	return 0;
+}
+
+static void network_close(struct tpck_transport *transport, struct tpck_link *link)
+{
+	(void)transport;
+	(void)link;
+}
+
+static bool network_progress(struct tpck_transport *transport)
+{
+	bool any = transport->sent_count > 0;
+
+	for (unsigned i = 0; i < transport->sent_count; i++)
+		transport->events->sent(transport->context, transport->sent[i].link, transport->sent[i].token);
+	transport->sent_count = 0;
+	return any;
+}
+
+static void network_wait(struct tpck_transport *transport, int wake, int timeout_ms)
+{
+	(void)transport;
+	(void)poll(&(struct pollfd){.fd = wake, .events = POLLIN}, 1, timeout_ms);
+}
+
+static void network_stop(struct tpck_transport *transport)
+{
+	(void)network_progress(transport);
+}
+
+static const struct tpck_transport_operations network_operations = {
+	.name = "fake", .ordered = true, .start = network_start, .port = network_port, .connect = network_connect, .send = network_send,
+	.close = network_close, .progress = network_progress, .wait = network_wait, .stop = network_stop,
+};
+
+/* This node speaks with others from now on; until then it knows none. */
+static inline void network_begin(struct agent *agent, const struct peers_cargo *cargo)
+{
+	struct tpck_error err = {0};
+
+	peers_carry(cargo);
+	peers.agent = agent;
+	peers.level = TPCK_SEAL_OFF;
+	peers.ops = tpck_sealed_over(&network_operations);
+	peers.wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	peers.errands_end = &peers.errands;
+	strcpy(peers.node, "here.1");
+	strcpy(peers.host, "here");
+	strcpy(peers.domain, "here");
+	peers.on = true;
+	if (outbox_make() < 0 || peers.ops->start(&peers.transport, &peers_events, NULL, 0, &err) ||
+	    pthread_create(&network_thread, NULL, peers_thread, NULL))
+		abort();
+}
+
+static inline void network_end(void)
+{
+	uint64_t one = 1;
+
+	pthread_mutex_lock(&peers.lock);
+	peers.stop = true;
+	pthread_mutex_unlock(&peers.lock);
+	if (write(peers.wake, &one, sizeof one) != sizeof one || pthread_join(network_thread, NULL))
+		abort();
+	peers.on = false;
+	close(peers.wake);
+}
+
+/* ---- other nodes: any thread ------------------------------------------------------------------ */
+
+struct network_news {
+	struct errand errand; /* first */
+	unsigned node;
+	char name[TPCK_PEER_NAME];
+	struct tpck_peer_message head;
+	size_t count;
+	char bytes[];
+};
+
+static void network_meet_run(struct errand *errand)
+{
+	struct network_news *news = (struct network_news *)errand;
+	struct peer *peer;
+
+	network.events->came(network.context, &network.link[news->node]);
+	peer = peers.list;
+	pthread_mutex_lock(&peers.lock);
+	memcpy(peer->other.node, news->name, sizeof peer->other.node);
+	memcpy(peer->other.host, news->name, sizeof peer->other.host);
+	peer->state = PEER_KNOWN;
+	pthread_cond_broadcast(&peers.changed);
+	pthread_mutex_unlock(&peers.lock);
+	free(news);
+}
+
+static void network_lose_run(struct errand *errand)
+{
+	struct network_news *news = (struct network_news *)errand;
+
+	network.events->gone(network.context, &network.link[news->node], "the test has ended it");
+	free(news);
+}
+
+static void network_bring_run(struct errand *errand)
+{
+	struct network_news *news = (struct network_news *)errand;
+	struct tpck_link *link = &network.link[news->node];
+	void *place = news->count ? network.events->place(network.context, link, &news->head, sizeof news->head, news->count) : NULL;
+
+	if (place)
+		memcpy(place, news->bytes, news->count);
+	if (place || !news->count)
+		network.events->arrived(network.context, link, &news->head, sizeof news->head, place, news->count, true);
+	free(news);
+}
+
+static inline struct network_news *network_news(unsigned node, void (*run)(struct errand *errand), size_t count)
+{
+	struct network_news *news = calloc(1, sizeof *news + count);
+
+	if (!news)
+		abort();
+	news->errand.run = run;
+	news->node = node;
+	news->count = count;
+	return news;
+}
+
+/* Whether a node of this name is a peer now. */
+static inline void network_await(const char *name, bool there)
+{
+	while (peers_has(name) != there)
+		usleep(1000);
+}
+
+/* The node of this number is a peer, by this name, which is its host's, too. */
+static inline void network_meet(unsigned node, const char *name)
+{
+	struct network_news *news = network_news(node, network_meet_run, 0);
+
+	strcpy(news->name, name);
+	peers_errand(&news->errand);
+	network_await(name, true);
+}
+
+static inline void network_lose(unsigned node, const char *name)
+{
+	peers_errand(&network_news(node, network_lose_run, 0)->errand);
+	network_await(name, false);
+}
+
+/* The node says something. */
+static inline void network_bring(unsigned node, enum tpck_peer_type type, const struct tpck_peer_message *fields, const void *bytes, size_t count)
+{
+	struct network_news *news = network_news(node, network_bring_run, count);
+
+	news->head = *fields;
+	news->head.magic = TPCK_PEER_MAGIC;
+	news->head.version = TPCK_PEER_VERSION;
+	news->head.type = (uint16_t)type;
+	if (count)
+		memcpy(news->bytes, bytes, count);
+	peers_errand(&news->errand);
+}
+
+#endif
