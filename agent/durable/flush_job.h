@@ -8,13 +8,13 @@
 #include "runtime/store/publish.h"
 
 /* How long a publication waits for another process that removes or publishes in the same job. */
-#define LOCK_WAIT_SEC 30.0
+#define FLUSH_WAIT_SEC 30.0
 
 /* The ranks of a launch that are here, by rank; or of a copy, which has no sessions (salvage/write.c). */
 struct flush_job {
 	struct job job; /* first */
 	struct launch *launch;
-	uint64_t step;
+	struct tpck_point point;
 	struct live **live;          /* NULL: it has none */
 	unsigned *image;             /* of each session, pinned */
 	struct tpck_program **program;
@@ -33,13 +33,18 @@ struct flush_job {
 struct flush_job *flush_new(struct agent *agent, struct launch *launch, struct tpck_tier *tier, uint64_t step);
 /* Gives the pins back, and frees it. */
 void flush_end(struct flush_job *flush);
-/* Whether a point may still be published. The flusher's thread. */
-bool flush_permitted(void *context, const struct tpck_point *point);
-/* Removes what is too old; the tier's lock is held. The flusher's thread. */
-void flush_retain_all(struct flush_job *flush);
 /* Generations that have sessions here, 0 at the end; malloc'd, or NULL. */
 uint64_t *flush_running(const struct agent *agent);
-/* What its unchanged chunks may refer to: the newest checkpoint of its program, proven good. The flusher's thread. */
-void flush_find_base(struct flush_job *flush);
+
+/* The flusher's thread: flush->rc becomes what `write` gives of the job, while the tier is held so. */
+void flush_while_held(struct flush_job *flush, enum tpck_hold how, int (*write)(void *with));
+/* While it is held: publishes the job's shares, whose unchanged chunks may refer to the newest checkpoint of the program, proven good; or joins the parts of its
+ * point, which are there. Then what is too old is removed. */
+int flush_publish(struct flush_job *flush);
+int flush_publish_joined(void *flush);
+
+/* The event loop's: a line says that the point is durable, `of` what and `how`. What it took, of a job with sessions, goes into the history and counts for the interval. */
+void flush_say(const struct flush_job *flush, const char *of, const char *how);
+void flush_count(const struct flush_job *flush, uint64_t write_ns);
 
 #endif

@@ -50,9 +50,7 @@ static int publish_part(void *with)
 
 static void part_run(struct job *job)
 {
-	struct flush_job *flush = (struct flush_job *)job;
-
-	flush->rc = tpck_tier_while_held(flush->publication.tier, TPCK_HOLD_ADDS, LOCK_WAIT_SEC, publish_part, flush, &flush->error);
+	flush_while_held((struct flush_job *)job, TPCK_HOLD_ADDS, publish_part);
 }
 
 static void part_done(struct agent *agent, struct job *job)
@@ -64,7 +62,7 @@ static void part_done(struct agent *agent, struct job *job)
 	launch->flushing = false;
 	launch->base = flush->base;
 	tpck_manifest_free(flush->published);
-	flush->through(agent, launch, flush->step, flush->rc == -EEXIST ? 0 : flush->rc, flush->error.text);
+	flush->through(agent, launch, flush->point.step, flush->rc == -EEXIST ? 0 : flush->rc, flush->error.text);
 	flush_end(flush);
 }
 
@@ -93,39 +91,22 @@ void flush_part(struct agent *agent, struct launch *launch, uint64_t step, flush
 
 /* ---- the leader's ------------------------------------------------------------------------- */
 
-static int join(void *with)
-{
-	struct flush_job *flush = with;
-	struct tpck_publication *p = &flush->publication;
-	struct tpck_point point = {flush->launch->generation, flush->step};
-	int rc = tpck_publish_join(p->tier, &point, p->world, flush_permitted, flush, &flush->published, &flush->error);
-
-	flush->took_ns = tpck_clock_monotonic_ns() - flush->began_ns;
-	if (!rc)
-		flush_retain_all(flush);
-	return rc;
-}
-
 static void join_run(struct job *job)
 {
-	struct flush_job *flush = (struct flush_job *)job;
-
-	flush->rc = tpck_tier_while_held(flush->publication.tier, TPCK_HOLD_CHANGES, LOCK_WAIT_SEC, join, flush, &flush->error);
+	flush_while_held((struct flush_job *)job, TPCK_HOLD_CHANGES, flush_publish_joined);
 }
 
 static void join_done(struct agent *agent, struct job *job)
 {
 	struct flush_job *flush = (struct flush_job *)job;
 	struct launch *launch = flush->launch;
-	char why[400] = "";
+	char why[400] = "", of[40];
 
 	loop.jobs--;
 	if (flush->rc == 0) {
-		tpck_log_info("step %" PRIu64 " of %u ranks is durable: %.1f MiB, %.1f of it new", flush->step, launch->world,
-			      (double)tpck_manifest_bytes(flush->published) / (1 << 20),
-			      (double)flush->published->stored_bytes / (1 << 20));
-		history_durable(launch_first(launch), flush->published, flush->took_ns, 0);
-		history_interval(0)->cost_sec = (double)flush->took_ns / 1e9;
+		snprintf(of, sizeof of, " of %u ranks", launch->world);
+		flush_say(flush, of, "");
+		flush_count(flush, flush->took_ns);
 		drain_joined();
 	} else if (flush->rc == -EAGAIN) {
 		snprintf(why, sizeof why, "%.300s: is TRANSPCKPT_DIR one folder that all nodes see?", flush->error.text);
@@ -135,7 +116,7 @@ static void join_done(struct agent *agent, struct job *job)
 		snprintf(why, sizeof why, "%.300s", flush->error.text);
 	}
 	tpck_manifest_free(flush->published);
-	launch_apart->joined(agent, launch, flush->step, flush->rc == 0 || flush->rc == -EEXIST ? NULL : why);
+	launch_apart->joined(agent, launch, flush->point.step, flush->rc == 0 || flush->rc == -EEXIST ? NULL : why);
 	flush_end(flush);
 }
 

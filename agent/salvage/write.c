@@ -26,13 +26,23 @@ struct salvage_job {
 	uint64_t number;
 	char node[TPCK_PEER_NAME];          /* who is told */
 	struct tpck_accord_message message; /* a WRITE's */
-	struct tpck_point point;
 	uint32_t rank, ordinal;             /* of the program that speaks for all */
 	char *identity;
 	struct tpck_program *of;
 	struct copies_shares shares;
 	bool there;
 };
+
+/* As other agents have noted it meanwhile: a start may have gone on from something else, on nodes that this one does not see. */
+static bool permitted(void *context, const struct tpck_point *point)
+{
+	const struct salvage_job *job = context;
+	enum tpck_allowed allowed;
+
+	tpck_program_refresh(job->of, &home.tiers);
+	allowed = tpck_program_allows(job->of, point);
+	return allowed != TPCK_ALLOWED_NOT_ENDED && allowed != TPCK_ALLOWED_NOT_FENCED;
+}
 
 static struct salvage_job *job_new(struct agent *agent, const struct tpck_point *point, uint32_t world, char *identity, uint32_t rank,
 				   uint32_t ordinal)
@@ -44,12 +54,13 @@ static struct salvage_job *job_new(struct agent *agent, const struct tpck_point 
 		return NULL;
 	}
 	job->flush.running = flush_running(agent);
-	job->flush.step = point->step;
+	job->flush.point = *point;
 	job->flush.publication.tier = home_shared_tier();
 	job->flush.publication.world = world;
+	job->flush.publication.permitted = permitted;
+	job->flush.publication.context = job;
 	job->flush.publication.write_ns = &job->flush.write_ns;
 	job->flush.began_ns = tpck_clock_monotonic_ns();
-	job->point = *point;
 	job->rank = rank;
 	job->ordinal = ordinal;
 	job->identity = identity;
@@ -75,17 +86,6 @@ static void give(struct salvage_job *job, void (*run)(struct job *job), void (*d
 
 /* ---- looking ------------------------------------------------------------------------------ */
 
-/* As other agents have noted it meanwhile: a start may have gone on from something else, on nodes that this one does not see. */
-static bool permitted(void *context, const struct tpck_point *point)
-{
-	const struct salvage_job *job = context;
-	enum tpck_allowed allowed;
-
-	tpck_program_refresh(job->of, &home.tiers);
-	allowed = tpck_program_allows(job->of, point);
-	return allowed != TPCK_ALLOWED_NOT_ENDED && allowed != TPCK_ALLOWED_NOT_FENCED;
-}
-
 /* Whether a store has it, or a newer one of the program. */
 static bool has_newer(const struct salvage_job *job, struct tpck_tier *tier)
 {
@@ -95,7 +95,7 @@ static bool has_newer(const struct salvage_job *job, struct tpck_tier *tier)
 	if (tpck_catalog_load(&catalog, tier, NULL, NULL, NULL, NULL))
 		return false;
 	for (size_t i = 0; i < catalog.count && !found; i++)
-		found = tpck_point_compare(&catalog.manifests[i]->point, &job->point) >= 0 &&
+		found = tpck_point_compare(&catalog.manifests[i]->point, &job->flush.point) >= 0 &&
 			tpck_manifest_is_of(catalog.manifests[i], job->rank, job->ordinal, job->identity);
 	tpck_catalog_free(&catalog);
 	return found;
@@ -107,7 +107,7 @@ static void look_run(struct job *base)
 	const struct tpck_tiers *tiers = &home.tiers;
 
 	job->of = program_of(job->identity, NULL);
-	job->there = job->of && !permitted(job, &job->point);
+	job->there = job->of && !permitted(job, &job->flush.point);
 	for (size_t t = 0; t < tiers->count && !job->there; t++) {
 		home_enter(t);
 		job->there = has_newer(job, tiers->tier[t]);
@@ -176,23 +176,15 @@ static int publish(void *with)
 	struct salvage_job *job = with;
 	struct tpck_publication *p = &job->flush.publication;
 	struct tpck_error *err = &job->flush.error;
-	int rc;
 
-	if (!permitted(job, &job->point))
-		return tpck_error_set(err, ECANCELED, "publishing step %" PRIu64 " of a timeline that was left", job->point.step);
+	if (!permitted(job, &job->flush.point))
+		return tpck_error_set(err, ECANCELED, "publishing step %" PRIu64 " of a timeline that was left", job->flush.point.step);
 	if (!job->message.value2) {
 		find_part_base(job);
 		p->base = job->flush.base;
 		return tpck_publish_part(p, &job->flush.published, err);
 	}
-	if (has_newer(job, p->tier))
-		return -EEXIST;
-	flush_find_base(&job->flush);
-	p->base = job->flush.base;
-	rc = tpck_publish(p, &job->flush.published, err);
-	if (!rc)
-		flush_retain_all(&job->flush);
-	return rc;
+	return has_newer(job, p->tier) ? -EEXIST : flush_publish(&job->flush);
 }
 
 static void write_run(struct job *base)
@@ -206,16 +198,15 @@ static void write_run(struct job *base)
 	if (!rc && !job->of)
 		rc = -ENOMEM;
 	if (!rc && job->message.value == TPCK_LEFT_FRAGMENTS)
-		rc = copies_gather(job->identity, job->rank, job->ordinal, &job->point, err);
+		rc = copies_gather(job->identity, job->rank, job->ordinal, &job->flush.point, err);
 	if (!rc)
-		rc = copies_shares_open(&job->shares, job->identity, job->rank, job->ordinal, &job->point, err);
+		rc = copies_shares_open(&job->shares, job->identity, job->rank, job->ordinal, &job->flush.point, err);
 	if (!rc) {
 		p->shares = job->shares.shares;
 		p->share_count = job->shares.manifest->member_count;
 		p->parent = job->shares.manifest->parent;
-		p->permitted = permitted;
-		p->context = job;
-		rc = tpck_tier_while_held(p->tier, TPCK_HOLD_ALONE, LOCK_WAIT_SEC, publish, job, err);
+		flush_while_held(&job->flush, TPCK_HOLD_ALONE, publish);
+		rc = job->flush.rc;
 	}
 	job->flush.took_ns = tpck_clock_monotonic_ns() - job->flush.began_ns;
 	job->flush.rc = rc;
@@ -225,12 +216,12 @@ static void write_run(struct job *base)
 
 static void durable(const struct salvage_job *job)
 {
-	const struct tpck_manifest *manifest = job->flush.published;
+	char of[80];
 
-	tpck_log_info("step %" PRIu64 " of generation %" PRIu64 ", whose node is lost, is durable: %.1f MiB, %.1f of it new", job->point.step,
-		      job->point.generation, (double)tpck_manifest_bytes(manifest) / (1 << 20), (double)manifest->stored_bytes / (1 << 20));
-	history_salvaged(job->of, manifest, job->flush.took_ns);
-	flush_works(job->point.step);
+	snprintf(of, sizeof of, " of generation %" PRIu64 ", whose node is lost,", job->flush.point.generation);
+	flush_say(&job->flush, of, "");
+	history_salvaged(job->of, job->flush.published, job->flush.took_ns);
+	flush_works(job->flush.point.step);
 	drain_joined();
 }
 
@@ -241,7 +232,7 @@ static void write_done(struct agent *agent, struct job *base)
 
 	loop.jobs--;
 	if (rc == -EBADMSG)
-		tpck_log_warn("the copy of step %" PRIu64 " of rank %u is given up: %s", job->point.step, job->rank, job->flush.error.text);
+		tpck_log_warn("the copy of step %" PRIu64 " of rank %u is given up: %s", job->flush.point.step, job->rank, job->flush.error.text);
 	if (!rc && job->message.value2)
 		durable(job);
 	salvage_wrote(agent, job->node, &job->message, rc == -EEXIST ? 0 : rc, job->flush.error.text);
@@ -308,24 +299,15 @@ void salvage_write(struct agent *agent, const char *node, const struct tpck_acco
 
 /* ---- joining ------------------------------------------------------------------------------ */
 
-static int join(void *with)
-{
-	struct salvage_job *job = with;
-	struct tpck_publication *p = &job->flush.publication;
-	int rc = tpck_publish_join(p->tier, &job->point, p->world, permitted, job, &job->flush.published, &job->flush.error);
-
-	job->flush.took_ns = tpck_clock_monotonic_ns() - job->flush.began_ns;
-	if (!rc)
-		flush_retain_all(&job->flush);
-	return rc;
-}
-
 static void join_run(struct job *base)
 {
 	struct salvage_job *job = (struct salvage_job *)base;
 
 	job->of = program_of(job->identity, &job->flush.error);
-	job->flush.rc = !job->of ? -ENOMEM : tpck_tier_while_held(job->flush.publication.tier, TPCK_HOLD_CHANGES, LOCK_WAIT_SEC, join, job, &job->flush.error);
+	if (job->of)
+		flush_while_held(&job->flush, TPCK_HOLD_CHANGES, flush_publish_joined);
+	else
+		job->flush.rc = -ENOMEM;
 }
 
 static void join_done(struct agent *agent, struct job *base)
