@@ -23,6 +23,9 @@ enum { NETWORK_NODES = 8, NETWORK_SENT = 1024 };
 /* The test's: what is sent to the node of this number. In the network's thread. */
 static void network_said(unsigned node, const struct tpck_peer_message *head, const void *bytes, size_t count);
 
+/* NULL, or also the test's: what other nodes do by themselves, asked again and again in the network's thread; false: nothing now. */
+static bool (*network_turn)(void);
+
 /* Other nodes are links by their numbers. */
 struct tpck_transport {
 	const struct tpck_transport_events *events;
@@ -89,7 +92,7 @@ static bool network_progress(struct tpck_transport *transport)
 	for (unsigned i = 0; i < transport->sent_count; i++)
 		transport->events->sent(transport->context, transport->sent[i].link, transport->sent[i].token);
 	transport->sent_count = 0;
-	return any;
+	return (network_turn && network_turn()) || any;
 }
 
 static void network_wait(struct tpck_transport *transport, int wake, int timeout_ms)
@@ -100,6 +103,7 @@ static void network_wait(struct tpck_transport *transport, int wake, int timeout
 
 static void network_stop(struct tpck_transport *transport)
 {
+	network_turn = NULL;
 	(void)network_progress(transport);
 }
 
@@ -141,6 +145,46 @@ static inline void network_end(void)
 	close(peers.wake);
 }
 
+/* ---- other nodes: the network's thread -------------------------------------------------------- */
+
+static inline struct tpck_peer_message network_head(enum tpck_peer_type type, const struct tpck_peer_message *fields)
+{
+	struct tpck_peer_message head = *fields;
+
+	head.magic = TPCK_PEER_MAGIC;
+	head.version = TPCK_PEER_VERSION;
+	head.type = (uint16_t)type;
+	return head;
+}
+
+/* Where bytes of the node's message go; NULL: they are not wanted. */
+static inline void *network_place(unsigned node, const struct tpck_peer_message *head, size_t count)
+{
+	return network.events->place(network.context, &network.link[node], head, sizeof *head, count);
+}
+
+/* The bytes are there; or they do not come (not `whole`), since the node is lost. */
+static inline void network_arrived(unsigned node, const struct tpck_peer_message *head, void *place, size_t count, bool whole)
+{
+	network.events->arrived(network.context, whole ? &network.link[node] : NULL, head, sizeof *head, place, count, whole);
+}
+
+static inline void network_bring_now(unsigned node, enum tpck_peer_type type, const struct tpck_peer_message *fields, const void *bytes, size_t count)
+{
+	const struct tpck_peer_message head = network_head(type, fields);
+	void *place = count ? network_place(node, &head, count) : NULL;
+
+	if (place)
+		memcpy(place, bytes, count);
+	if (place || !count)
+		network_arrived(node, &head, place, count, true);
+}
+
+static inline void network_lose_now(unsigned node)
+{
+	network.events->gone(network.context, &network.link[node], "the test has ended it");
+}
+
 /* ---- other nodes: any thread ------------------------------------------------------------------ */
 
 struct network_news {
@@ -172,20 +216,15 @@ static void network_lose_run(struct errand *errand)
 {
 	struct network_news *news = (struct network_news *)errand;
 
-	network.events->gone(network.context, &network.link[news->node], "the test has ended it");
+	network_lose_now(news->node);
 	free(news);
 }
 
 static void network_bring_run(struct errand *errand)
 {
 	struct network_news *news = (struct network_news *)errand;
-	struct tpck_link *link = &network.link[news->node];
-	void *place = news->count ? network.events->place(network.context, link, &news->head, sizeof news->head, news->count) : NULL;
 
-	if (place)
-		memcpy(place, news->bytes, news->count);
-	if (place || !news->count)
-		network.events->arrived(network.context, link, &news->head, sizeof news->head, place, news->count, true);
+	network_bring_now(news->node, news->head.type, &news->head, news->bytes, news->count);
 	free(news);
 }
 
@@ -229,10 +268,7 @@ static inline void network_bring(unsigned node, enum tpck_peer_type type, const 
 {
 	struct network_news *news = network_news(node, network_bring_run, count);
 
-	news->head = *fields;
-	news->head.magic = TPCK_PEER_MAGIC;
-	news->head.version = TPCK_PEER_VERSION;
-	news->head.type = (uint16_t)type;
+	news->head = network_head(type, fields);
 	if (count)
 		memcpy(news->bytes, bytes, count);
 	peers_errand(&news->errand);

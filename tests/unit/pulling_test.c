@@ -5,16 +5,14 @@
 
 #include "agent/copies/copies_private.h"
 #include "agent/programs/identity_text.h"
+#include "tests/unit/fake_network.h"
 #include "tests/unit/rank_images.h"
 #include "tests/unit/shm_room.h"
 
 enum { PEERS = 5, ROUNDS = 40, STEP = 30 };
 
-struct peers peers = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
-
-/* Another node: what it has, and what it was asked for and has not given yet. */
+/* Another node: what it has, and what it was asked for and has not given yet. The network's thread, while a round is played. */
 struct other {
-	struct peer peer; /* first */
 	struct tpck_fragment fragment;
 	bool lost, refuses, rotten; /* rotten: one chunk of its */
 	unsigned rots;
@@ -25,13 +23,12 @@ struct other {
 };
 
 static struct other other[PEERS];
-static struct errand *first_errand, **last_errand = &first_errand;
-static pthread_mutex_t errands_lock = PTHREAD_MUTEX_INITIALIZER;
-static unsigned drawn, seed, pieces; /* drawn: by the network */
+static _Atomic bool played;
+static _Atomic unsigned pieces;
+static unsigned drawn, seed; /* drawn: by the network */
 static struct tpck_manifest *manifest;
 static char *text;
 static size_t text_size;
-static uint64_t numbers;
 
 static unsigned chance(unsigned *state, unsigned of)
 {
@@ -39,85 +36,36 @@ static unsigned chance(unsigned *state, unsigned of)
 	return (*state >> 16) % of;
 }
 
-/* ---- stand-ins for the rest of the agent ----------------------------------------------------- */
+/* ---- the network --------------------------------------------------------------------------- */
 
-void peers_errand(struct errand *errand)
+static void network_said(unsigned node, const struct tpck_peer_message *head, const void *bytes, size_t count)
 {
-	pthread_mutex_lock(&errands_lock);
-	errand->next = NULL;
-	*last_errand = errand;
-	last_errand = &errand->next;
-	pthread_mutex_unlock(&errands_lock);
-}
+	struct other *o = &other[node];
 
-struct peer *peer_of_serial(uint64_t serial)
-{
-	return serial && serial <= PEERS && !other[serial - 1].lost ? &other[serial - 1].peer : NULL;
-}
-
-int peer_send(struct peer *peer, enum tpck_peer_type type, const struct tpck_peer_message *fields, const void *bytes, size_t count, void *token)
-{
-	struct other *o = (struct other *)peer;
-
-	(void)fields;
-	(void)bytes;
-	(void)count;
-	(void)token;
-	if (type == TPCK_PEER_HAVE)
-		o->wants = o->given = 0;
-	return 0;
-}
-
-int peer_send_text(struct peer *peer, enum tpck_peer_type type, const struct tpck_peer_message *fields, const char *bytes, size_t count)
-{
-	struct other *o = (struct other *)peer;
-
-	if (type == TPCK_PEER_GET) {
+	if (head->type == TPCK_PEER_GET) {
 		o->offers = true;
-		o->transfer = fields->transfer;
-	} else if (type == TPCK_PEER_WANT && fields->transfer == o->transfer) {
+		o->transfer = head->transfer;
+	} else if (head->type == TPCK_PEER_WANT && head->transfer == o->transfer) {
 		if (o->wants + count / sizeof *o->want > sizeof o->want / sizeof *o->want)
 			abort();
 		memcpy(o->want + o->wants, bytes, count);
 		o->wants += count / sizeof *o->want;
+	} else if (head->type == TPCK_PEER_HAVE || head->type == TPCK_PEER_FAIL) {
+		o->wants = o->given = 0;
 	}
-	return 0;
 }
 
-void peer_say_failed(struct peer *peer, uint64_t transfer, const char *why)
+static void lose(unsigned node)
 {
-	struct other *o = (struct other *)peer;
-
-	(void)transfer;
-	(void)why;
-	o->wants = o->given = 0;
-}
-
-size_t sending_twins(struct tpck_replica *replica, struct tpck_peer_want *want, size_t count, uint64_t *bytes)
-{
-	(void)replica;
-	(void)want;
-	*bytes = 0;
-	return count;
-}
-
-uint64_t ask_number(void)
-{
-	return 1ull << 63 | ++numbers;
-}
-
-/* ---- the network --------------------------------------------------------------------------- */
-
-static void lose(struct other *o)
-{
-	o->lost = true;
-	o->wants = o->given = 0;
-	pulling_gone(&o->peer);
+	other[node].lost = true;
+	other[node].wants = other[node].given = 0;
+	network_lose_now(node);
 }
 
 /* A chunk comes in two pieces; between them the node may be lost. */
-static void give(struct other *o)
+static void give(unsigned node)
 {
+	struct other *o = &other[node];
 	const struct tpck_peer_want at = o->want[o->given++];
 	const struct tpck_member *member = &manifest->members[at.member];
 	size_t whole = member->objects[at.object].chunks[at.chunk].length;
@@ -137,62 +85,73 @@ static void give(struct other *o)
 	tpck_digest128(made, length, head.digest);
 	if (o->rotten && o->rots-- == 0)
 		made[length / 3] ^= 1;
-	if (pulling_place(&o->peer, &head, half, &place) && place) {
+	head = network_head(TPCK_PEER_CHUNK, &head);
+	place = network_place(node, &head, half);
+	if (place) {
 		memcpy(place, made, half);
 		pieces++;
-		pulling_arrived(&o->peer, place, half, true);
+		network_arrived(node, &head, place, half, true);
 	}
 	head.offset = (uint32_t)half;
-	if (pulling_place(&o->peer, &head, length - half, &place) && place) {
+	place = network_place(node, &head, length - half);
+	if (place) {
 		bool broken = chance(&drawn, 60) == 0;
 
 		if (!broken)
 			memcpy(place, made + half, length - half);
 		else
-			lose(o);
+			lose(node);
 		pieces++;
-		pulling_arrived(broken ? NULL : &o->peer, place, length - half, !broken);
+		network_arrived(node, &head, place, length - half, !broken);
 	}
 	free(bytes);
 	free(made);
 }
 
-static _Atomic bool over;
-
-static void *network(void *unused)
+static bool turn(void)
 {
-	(void)unused;
-	while (!over) {
-		struct errand *errand, *next;
-		struct other *o = &other[chance(&drawn, PEERS)];
+	unsigned node = played ? chance(&drawn, PEERS) : 0;
+	struct other *o = &other[node];
 
-		pthread_mutex_lock(&errands_lock);
-		errand = first_errand;
-		first_errand = NULL;
-		last_errand = &first_errand;
-		pthread_mutex_unlock(&errands_lock);
-		for (; errand; errand = next) {
-			next = errand->next;
-			errand->run(errand);
-		}
-		if (o->lost || (o->slow && chance(&drawn, 8)))
-			continue;
-		if (o->offers) {
-			struct tpck_peer_message head = {.transfer = o->transfer, .fragment = o->fragment};
+	if (!played)
+		return false;
+	if (o->lost || (o->slow && chance(&drawn, 8)))
+		return true;
+	if (o->offers) {
+		const struct tpck_peer_message head = {.transfer = o->transfer, .fragment = o->fragment};
+		static const char why[] = "it has no such copy any more";
 
-			o->offers = false;
-			o->refuses = chance(&drawn, 10) == 0;
-			if (o->refuses)
-				pulling_fail(&o->peer, o->transfer, "it has no such copy any more");
-			else
-				pulling_offer(&o->peer, &head, text, text_size);
-		} else if (o->given < o->wants) {
-			give(o);
-		} else {
-			usleep(10);
-		}
+		o->offers = false;
+		o->refuses = chance(&drawn, 10) == 0;
+		if (o->refuses)
+			network_bring_now(node, TPCK_PEER_FAIL, &head, why, sizeof why);
+		else
+			network_bring_now(node, TPCK_PEER_OFFER, &head, text, text_size);
+	} else if (o->given < o->wants) {
+		give(node);
+	} else {
+		usleep(10);
 	}
-	return NULL;
+	return true;
+}
+
+static const char *name_of(unsigned node, char name[16])
+{
+	snprintf(name, 16, "node%u", node);
+	return name;
+}
+
+static uint64_t serial_of(unsigned node)
+{
+	uint64_t serial = 0;
+	char name[16];
+
+	pthread_mutex_lock(&peers.lock);
+	for (const struct peer *peer = peers.list; peer; peer = peer->next)
+		if (strcmp(peer->other.node, name_of(node, name)) == 0)
+			serial = peer->serial;
+	pthread_mutex_unlock(&peers.lock);
+	return serial;
 }
 
 /* ---- what comes of it ------------------------------------------------------------------------ */
@@ -234,24 +193,26 @@ static void round_of(bool fragments, unsigned *got, unsigned *wrong, unsigned *g
 	struct ask ask = {.identity = session[0]->identity};
 	struct ask_answer answers[PEERS];
 	unsigned needed = fragments ? 3 : 1;
-	pthread_t thread;
+	char name[16];
 	bool there;
 	int rc;
 
+	for (unsigned i = 0; i < PEERS; i++)
+		network_meet(i, name_of(i, name));
 	for (unsigned i = 0; i < PEERS; i++) {
-		other[i] = (struct other){.peer = {.serial = i + 1, .state = PEER_KNOWN}, .rotten = chance(&seed, 4) == 0, .rots = chance(&seed, 6), .slow = chance(&seed, 3) == 0};
+		other[i] = (struct other){.rotten = chance(&seed, 4) == 0, .rots = chance(&seed, 6), .slow = chance(&seed, 3) == 0};
 		if (fragments)
 			other[i].fragment = (struct tpck_fragment){3, 2, (uint16_t)i, 0};
-		answers[i] = (struct ask_answer){.serial = i + 1, .point = manifest->point, .fragment = other[i].fragment};
+		answers[i] = (struct ask_answer){.serial = serial_of(i), .point = manifest->point, .fragment = other[i].fragment};
 	}
 	pieces = 0;
 	drawn = seed;
-	over = false;
-	if (pthread_create(&thread, NULL, network, NULL))
-		abort();
+	played = true;
 	rc = pull_snapshot(&ask, answers, PEERS);
-	over = true;
-	pthread_join(thread, NULL);
+	played = false;
+	for (unsigned i = 0; i < PEERS; i++)
+		network_lose(i, name_of(i, name));
+	outbox_deliver(peers.agent);
 	if (!is_same(&manifest->point, &there) || there != (rc == 0))
 		++*wrong;
 	*got += rc == 0;
@@ -291,8 +252,8 @@ int main(void)
 	make_sessions();
 	snprintf(home.folder, sizeof home.folder, "%s", tap_folder("/dev/shm"));
 	home.settings.memory = UINT64_MAX / 2;
-	peers.agent = agent;
-	peers.on = true;
+	network_turn = turn;
+	network_begin(agent, &copies_cargo);
 	fill(STEP, (letters){"abcd", "efgh", "ijkl"});
 	manifest = describe(0, RANKS, RANKS);
 	if (!manifest || tpck_manifest_format(manifest, &text, &text_size, &err))
@@ -300,6 +261,7 @@ int main(void)
 	check(false);
 	if (tpck_erasure_can())
 		check(true);
+	network_end();
 	ok(!copies_here.list && rmdir(home.folder) == 0, "nothing is left");
 	tpck_manifest_free(manifest);
 	free(text);
