@@ -18,7 +18,7 @@
 #include "agent/peers/peers_private.h"
 #include "runtime/peer/sealed.h"
 
-enum { NETWORK_NODES = 8, NETWORK_SENT = 1024 };
+enum { NETWORK_NODES = 8, NETWORK_SENT = 4096 };
 
 /* The test's: what is sent to the node of this number. In the network's thread. */
 static void network_said(unsigned node, const struct tpck_peer_message *head, const void *bytes, size_t count);
@@ -272,6 +272,42 @@ static inline void network_bring(unsigned node, enum tpck_peer_type type, const 
 	if (count)
 		memcpy(news->bytes, bytes, count);
 	peers_errand(&news->errand);
+}
+
+static void network_settle_run(struct errand *errand)
+{
+	struct network_news *news = (struct network_news *)errand;
+
+	pthread_mutex_lock(&peers.lock);
+	news->count = 1;
+	pthread_cond_broadcast(&peers.changed);
+	pthread_mutex_unlock(&peers.lock);
+}
+
+/* What has been brought before has been heard. */
+static inline void network_settle(void)
+{
+	struct network_news *news = network_news(0, network_settle_run, 0);
+
+	peers_errand(&news->errand);
+	pthread_mutex_lock(&peers.lock);
+	while (!news->count)
+		pthread_cond_wait(&peers.changed, &peers.lock);
+	pthread_mutex_unlock(&peers.lock);
+	free(news);
+}
+
+/* The number of the connection to the node of this name; 0: there is none. */
+static inline uint64_t network_serial(const char *name)
+{
+	uint64_t serial = 0;
+
+	pthread_mutex_lock(&peers.lock);
+	for (const struct peer *peer = peers.list; peer; peer = peer->next)
+		if (strcmp(peer->other.node, name) == 0)
+			serial = peer->serial;
+	pthread_mutex_unlock(&peers.lock);
+	return serial;
 }
 
 #endif

@@ -10,101 +10,47 @@
 
 #include "agent/copies/held_files.h"
 #include "agent/files/debts.h"
-#include "agent/home/headroom.h"
-#include "agent/loop/trouble.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/digest.h"
+#include "runtime/base/log.h"
 #include "runtime/store/file.h"
+#include "tests/unit/fake_network.h"
 #include "tests/unit/store_tap.h"
 
 enum { TABLE = 7, SMALL = 100 };
 
-/* ---- what the rest of the agent would do ------------------------------------------------------ */
+/* ---- other nodes ------------------------------------------------------------------------------ */
 
-struct peers peers;
+enum { OWNER, OTHER };
 static struct agent agent;
-static char marks[TPCK_PATH_MAX], program[TPCK_PATH_MAX], elsewhere[TPCK_PATH_MAX];
-static unsigned sent[64];
+static char marks[TPCK_PATH_MAX], said[TPCK_PATH_MAX], program[TPCK_PATH_MAX], elsewhere[TPCK_PATH_MAX];
+static _Atomic unsigned sent[64];
 
-int peer_send(struct peer *peer, enum tpck_peer_type type, const struct tpck_peer_message *fields, const void *bytes, size_t count, void *token)
+static void network_said(unsigned node, const struct tpck_peer_message *head, const void *bytes, size_t count)
 {
-	(void)peer, (void)fields, (void)bytes, (void)count, (void)token;
-	sent[type]++;
-	return 0;
-}
-
-int peer_send_text(struct peer *peer, enum tpck_peer_type type, const struct tpck_peer_message *fields, const char *text, size_t count)
-{
-	return peer_send(peer, type, fields, text, count, NULL);
-}
-
-bool room_for(uint64_t bytes, char *reason, size_t size)
-{
-	snprintf(reason, size, "a test's");
-	return bytes <= 64 << 20;
-}
-
-void peers_say(uint64_t serial, enum tpck_peer_type type, const struct tpck_peer_message *fields, const void *bytes, size_t count)
-{
-	(void)serial, (void)fields, (void)bytes, (void)count;
-	sent[type]++;
-}
-
-void owed_mark_path(char path[TPCK_PATH_MAX], const char *what, uint32_t table)
-{
-	snprintf(path, TPCK_PATH_MAX, "%.1000s/%s.%08x", marks, what, table);
-}
-
-const char *owed_mark_folders(const char *text)
-{
-	return strchr(text, '\n') ? strchr(text, '\n') + 1 : "";
-}
-
-bool client_send(struct client *client, enum tpck_message_type type, const void *payload, size_t size)
-{
-	(void)client, (void)type, (void)payload, (void)size;
-	return true;
-}
-
-void outbox_post(struct job *job)
-{
-	(void)job;
-}
-
-double trouble_backoff(double last)
-{
-	return last + 1;
-}
-
-static _Atomic unsigned complaints;
-
-void trouble_complain(const struct tpck_error *err)
-{
-	complaints++;
-	printf("# %s\n", err->text);
+	(void)node, (void)bytes, (void)count;
+	sent[head->type % 64]++;
 }
 
 /* ---- what a peer sends ------------------------------------------------------------------------ */
 
-static struct peer owner = {.serial = 1, .other = {.host = "owner"}}, other = {.serial = 2, .other = {.host = "other"}};
-
-static void say(struct peer *peer, enum tpck_peer_type type, uint32_t table, uint64_t step, const void *bytes, size_t count)
+static void say(unsigned node, enum tpck_peer_type type, uint32_t table, uint64_t step, const void *bytes, size_t count)
 {
-	struct tpck_peer_message head = {.type = (uint16_t)type, .generation = table, .step = step};
+	struct tpck_peer_message head = {.generation = table, .step = step};
 
-	held_message(peer, &head, (char *)bytes, count);
+	network_bring(node, type, &head, bytes, count);
 }
 
 /* One MiB more or less of a file: which of how many. */
-static void say_bytes(struct peer *peer, uint64_t serial, uint64_t which, uint32_t of, uint32_t attempt)
+static void say_bytes(unsigned node, uint64_t serial, uint64_t which, uint32_t of, uint32_t attempt)
 {
 	static char bytes[16 + TPCK_OWED_CHUNK];
-	struct tpck_peer_message head = {.type = TPCK_PEER_FILE_BYTES, .generation = TABLE, .step = serial, .transfer = 9, .rank = of, .offset = attempt,
+	struct tpck_peer_message head = {.generation = TABLE, .step = serial, .transfer = 9, .rank = of, .offset = attempt,
 					 .value = which};
 
 	memset(bytes + 16, 'x', SMALL);
 	tpck_digest128(bytes + 16, SMALL, (uint8_t *)bytes);
-	held_message(peer, &head, bytes, 16 + SMALL);
+	network_bring(node, TPCK_PEER_FILE_BYTES, &head, bytes, 16 + SMALL);
 }
 
 static uint64_t serial_of(uint64_t order)
@@ -112,7 +58,7 @@ static uint64_t serial_of(uint64_t order)
 	return (uint64_t)TABLE << 32 | order;
 }
 
-static void say_record(struct peer *peer, const char *folder, const char *name, uint64_t order, uint64_t of, uint32_t attempt)
+static void say_record(unsigned node, const char *folder, const char *name, uint64_t order, uint64_t of, uint32_t attempt)
 {
 	uint8_t digest[1][16];
 	char bytes[SMALL];
@@ -122,7 +68,7 @@ static void say_record(struct peer *peer, const char *folder, const char *name, 
 			 .bytes = SMALL, .chunks = 1, .there = {.kind = TPCK_THERE_NOTHING}},
 		.folder = folder, .name = name, .part_folder = "", .part = "", .attributes = "", .digest = (const uint8_t (*)[16])digest,
 	};
-	struct tpck_peer_message head = {.type = TPCK_PEER_FILE_RECORD, .generation = TABLE, .step = order, .value = 1, .offset = attempt};
+	struct tpck_peer_message head = {.generation = TABLE, .step = order, .value = 1, .offset = attempt};
 	size_t size;
 	void *record;
 
@@ -131,23 +77,40 @@ static void say_record(struct peer *peer, const char *folder, const char *name, 
 	(void)stat(folder, &found);
 	owed.head.folder_inode = found.st_ino;
 	record = tpck_owed_write(&owed, &size);
-	held_message(peer, &head, record, size);
+	network_bring(node, TPCK_PEER_FILE_RECORD, &head, record, size);
 	free(record);
 }
 
-static void keep(struct peer *peer, const char *folder, const char *name, uint64_t order)
+static void keep(unsigned node, const char *folder, const char *name, uint64_t order)
 {
 	uint32_t attempt = (uint32_t)order;
 
-	say_bytes(peer, serial_of(order), 0, 1, attempt);
-	say_record(peer, folder, name, order, order, attempt);
+	say_bytes(node, serial_of(order), 0, 1, attempt);
+	say_record(node, folder, name, order, order, attempt);
+}
+
+/* Whether the agent has said something of its marks. */
+static bool complains(void)
+{
+	char *text = NULL;
+	size_t size;
+	bool found = !tpck_file_read(said, 1 << 20, &text, &size, NULL) && strstr(text, marks);
+
+	free(text);
+	return found;
 }
 
 static size_t kept(void)
 {
-	const struct held_table *table = held_table_of(TABLE);
+	const struct held_table *table;
+	size_t count;
 
-	return table ? table->count : 0;
+	network_settle();
+	pthread_mutex_lock(&held.lock);
+	table = held_table_of(TABLE);
+	count = table ? table->count : 0;
+	pthread_mutex_unlock(&held.lock);
+	return count;
 }
 
 /* ---- tests ------------------------------------------------------------------------------------ */
@@ -157,19 +120,21 @@ static void test_who_speaks(void)
 	const struct tpck_peer_gone gone = {.serial = serial_of(1)};
 	struct tpck_error err = {0};
 
-	say(&owner, TPCK_PEER_FILE_BEGIN, TABLE, 0, NULL, 0);
-	keep(&owner, program, "model.pt", 1);
+	say(OWNER, TPCK_PEER_FILE_BEGIN, TABLE, 0, NULL, 0);
+	keep(OWNER, program, "model.pt", 1);
 	ok(kept() == 1 && sent[TPCK_PEER_FILE_KEPT] == 1, "a file that its owner sends is kept");
-	say(&other, TPCK_PEER_FILE_GONE, TABLE, 0, &gone, sizeof gone);
+	say(OTHER, TPCK_PEER_FILE_GONE, TABLE, 0, &gone, sizeof gone);
 	ok(kept() == 1, "another peer does not have it dropped");
-	say(&other, TPCK_PEER_FILE_TAKEN, TABLE, 100, NULL, 0);
+	say(OTHER, TPCK_PEER_FILE_TAKEN, TABLE, 100, NULL, 0);
 	ok(kept() == 1, "nor says that it was taken, while its owner is there");
-	say(&other, TPCK_PEER_FILE_BEGIN, TABLE, 0, NULL, 0);
-	ok(held_table_of(TABLE)->peer == owner.serial, "nor speaks for the owner");
+	say(OTHER, TPCK_PEER_FILE_BEGIN, TABLE, 0, NULL, 0);
+	network_settle();
+	ok(held_table_of(TABLE)->peer == network_serial("owner"), "nor speaks for the owner");
 	for (uint32_t i = 0; i < 1000; i++)
-		say(&other, TPCK_PEER_FILE_BEGIN, 1000 + i, 0, NULL, 0);
+		say(OTHER, TPCK_PEER_FILE_BEGIN, 1000 + i, 0, NULL, 0);
+	network_settle();
 	ok(!held_table_of(1999), "there are not more tables than nodes have agents");
-	held_gone(&other);
+	network_lose(OTHER, "other");
 }
 
 static void test_how_much(void)
@@ -180,12 +145,13 @@ static void test_how_much(void)
 
 	held_folder(TABLE, path);
 	strcat(path, "/coming");
-	say_bytes(&owner, serial_of(2), 0, 1, 50);
-	say_bytes(&owner, serial_of(2), 4000, 5000, 50);
+	say_bytes(OWNER, serial_of(2), 0, 1, 50);
+	say_bytes(OWNER, serial_of(2), 4000, 5000, 50);
+	network_settle();
 	ok(!stat(path, &found) && found.st_size <= TPCK_OWED_CHUNK, "a file does not get more bytes than it was said to have, for which there is room");
 	ok(sent[TPCK_PEER_FILE_FULL] == 1, "which the owner is told");
-	say_bytes(&owner, serial_of(2), 0, 1, 51);
-	say_record(&owner, program, "other.pt", 3, 3, 51);
+	say_bytes(OWNER, serial_of(2), 0, 1, 51);
+	say_record(OWNER, program, "other.pt", 3, 3, 51);
 	ok(kept() == 1, "the bytes of one file do not become those of another one");
 }
 
@@ -197,35 +163,27 @@ static void test_where(void)
 	struct stat found = {0};
 	uint64_t until = tpck_clock_monotonic_ns() + 60000000000ull;
 
-	keep(&owner, elsewhere, ".profile", 60);
+	keep(OWNER, elsewhere, ".profile", 60);
 	snprintf(up, sizeof up, "%s/../elsewhere", program);
-	keep(&owner, up, ".bashrc", 61);
+	keep(OWNER, up, ".bashrc", 61);
 	ok(kept() == 3, "files for other folders are kept, too");
 	owed_mark_path(mark, "files", TABLE);
 	snprintf(text, sizeof text, "owner\n%s\n", program);
 	(void)tpck_file_write(mark, text, strlen(text), 0, NULL);
-	held_gone(&owner);
+	network_lose(OWNER, "owner");
 	agent.stopping = true;
 	snprintf(path, sizeof path, "%s/model.pt", program);
 	if (geteuid() == 0)
 		(void)!chown(mark, 65534, 65534);
 	held.running = pthread_create(&held.thread, NULL, takeover_main, NULL) == 0;
 	if (geteuid() == 0) {
-		while (!complaints && tpck_clock_monotonic_ns() < until)
+		while (!complains() && tpck_clock_monotonic_ns() < until)
 			usleep(20000);
-		ok(complaints && access(path, F_OK), "another user's list of folders is none");
+		ok(complains() && access(path, F_OK), "another user's list of folders is none");
 		(void)!chown(mark, 0, 0);
 	}
-	while (tpck_clock_monotonic_ns() < until) {
-		bool left;
-
-		pthread_mutex_lock(&held.lock);
-		left = kept();
-		pthread_mutex_unlock(&held.lock);
-		if (!left)
-			break;
+	while (kept() && tpck_clock_monotonic_ns() < until)
 		usleep(20000);
-	}
 	held_end();
 	ok(!stat(path, &found) && found.st_size == SMALL, "when the owner is lost what it owed is put where the job's files are");
 	ok((found.st_mode & 07777) == 0755, "without rights of its own");
@@ -239,8 +197,8 @@ int main(void)
 {
 	char *root = tap_folder("/tmp");
 
-	peers.agent = &agent;
-	strcpy(peers.host, "here");
+	char log[TPCK_PATH_MAX + 16];
+
 	snprintf(home.folder, sizeof home.folder, "%s/memory", root);
 	snprintf(marks, sizeof marks, "%s/marks", root);
 	snprintf(program, sizeof program, "%s/program", root);
@@ -249,9 +207,18 @@ int main(void)
 	mkdir(marks, 0700);
 	mkdir(program, 0700);
 	mkdir(elsewhere, 0700);
+	snprintf(said, sizeof said, "%s/log", root);
+	snprintf(log, sizeof log, "warn:%s", said);
+	(void)tpck_log_configure(log);
+	home.settings.memory = 64 << 20;
+	snprintf(peers.folder, sizeof peers.folder, "%s", marks);
+	network_begin(&agent, &copies_cargo);
+	network_meet(OWNER, "owner");
+	network_meet(OTHER, "other");
 	test_who_speaks();
 	test_how_much();
 	test_where();
+	network_end();
 	(void)tpck_folder_remove(root);
 	return tap_done();
 }

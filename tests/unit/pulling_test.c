@@ -141,19 +141,6 @@ static const char *name_of(unsigned node, char name[16])
 	return name;
 }
 
-static uint64_t serial_of(unsigned node)
-{
-	uint64_t serial = 0;
-	char name[16];
-
-	pthread_mutex_lock(&peers.lock);
-	for (const struct peer *peer = peers.list; peer; peer = peer->next)
-		if (strcmp(peer->other.node, name_of(node, name)) == 0)
-			serial = peer->serial;
-	pthread_mutex_unlock(&peers.lock);
-	return serial;
-}
-
 /* ---- what comes of it ------------------------------------------------------------------------ */
 
 static bool is_same(const struct tpck_point *point, bool *there)
@@ -203,7 +190,7 @@ static void round_of(bool fragments, unsigned *got, unsigned *wrong, unsigned *g
 		other[i] = (struct other){.rotten = chance(&seed, 4) == 0, .rots = chance(&seed, 6), .slow = chance(&seed, 3) == 0};
 		if (fragments)
 			other[i].fragment = (struct tpck_fragment){3, 2, (uint16_t)i, 0};
-		answers[i] = (struct ask_answer){.serial = serial_of(i), .point = manifest->point, .fragment = other[i].fragment};
+		answers[i] = (struct ask_answer){.serial = network_serial(name_of(i, name)), .point = manifest->point, .fragment = other[i].fragment};
 	}
 	pieces = 0;
 	drawn = seed;
