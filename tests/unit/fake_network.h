@@ -79,10 +79,13 @@ static int network_send(struct tpck_transport *transport, struct tpck_link *link
 	return 0;
 }
 
+/* The link is not used any more, and nothing that was sent is told to be its. */
 static void network_close(struct tpck_transport *transport, struct tpck_link *link)
 {
-	(void)transport;
-	(void)link;
+	link->owner = NULL;
+	for (unsigned i = 0; i < transport->sent_count; i++)
+		if (transport->sent[i].link == link)
+			transport->sent[i].link = NULL;
 }
 
 static bool network_progress(struct tpck_transport *transport)
@@ -160,13 +163,17 @@ static inline struct tpck_peer_message network_head(enum tpck_peer_type type, co
 /* Where bytes of the node's message go; NULL: they are not wanted. */
 static inline void *network_place(unsigned node, const struct tpck_peer_message *head, size_t count)
 {
-	return network.events->place(network.context, &network.link[node], head, sizeof *head, count);
+	struct tpck_link *link = &network.link[node];
+
+	return link->owner ? network.events->place(network.context, link, head, sizeof *head, count) : NULL;
 }
 
 /* The bytes are there; or they do not come (not `whole`), since the node is lost. */
 static inline void network_arrived(unsigned node, const struct tpck_peer_message *head, void *place, size_t count, bool whole)
 {
-	network.events->arrived(network.context, whole ? &network.link[node] : NULL, head, sizeof *head, place, count, whole);
+	struct tpck_link *link = &network.link[node];
+
+	network.events->arrived(network.context, whole && link->owner ? link : NULL, head, sizeof *head, place, count, whole);
 }
 
 static inline void network_bring_now(unsigned node, enum tpck_peer_type type, const struct tpck_peer_message *fields, const void *bytes, size_t count)
@@ -176,13 +183,18 @@ static inline void network_bring_now(unsigned node, enum tpck_peer_type type, co
 
 	if (place)
 		memcpy(place, bytes, count);
-	if (place || !count)
+	if (place || (!count && network.link[node].owner))
 		network_arrived(node, &head, place, count, true);
 }
 
 static inline void network_lose_now(unsigned node)
 {
-	network.events->gone(network.context, &network.link[node], "the test has ended it");
+	struct tpck_link *link = &network.link[node];
+
+	if (!link->owner)
+		return;
+	network.events->gone(network.context, link, "the test has ended it");
+	network_close(&network, link);
 }
 
 /* ---- other nodes: any thread ------------------------------------------------------------------ */
