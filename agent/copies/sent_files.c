@@ -277,7 +277,9 @@ static bool wait_change(uint64_t until_ns)
 
 void owed_mark_path(char path[TPCK_PATH_MAX], const char *what, uint32_t table)
 {
-	snprintf(path, TPCK_PATH_MAX, "%.1000s/%s.%08x", peers.folder, what, table);
+	*path = '\0'; /* nothing is there */
+	if (peers.folder[0])
+		snprintf(path, TPCK_PATH_MAX, "%.1000s/%s.%08x", peers.folder, what, table);
 }
 
 /* What an agent before this one has marked. */

@@ -216,10 +216,12 @@ static int move_one(struct moving *moving, const char *name)
 
 static int folders(const struct tpck_program *program, char *memory, char *store)
 {
-	return snprintf(memory, TPCK_PATH_MAX, "%s/" TPCK_STASH_FOLDER "/%s", home.folder, program->id) < TPCK_PATH_MAX &&
-			       snprintf(store, TPCK_PATH_MAX, "%s/keep/%s", home.tier->root, program->id) < TPCK_PATH_MAX
-		       ? 0
-		       : -ENAMETOOLONG;
+	char keep[64];
+
+	snprintf(keep, sizeof keep, TPCK_STASH_STORE "/%s", program->id);
+	if (snprintf(memory, TPCK_PATH_MAX, "%s/" TPCK_STASH_FOLDER "/%s", home.folder, program->id) >= TPCK_PATH_MAX)
+		return -ENAMETOOLONG;
+	return tpck_tier_path(home.tier, keep, store, TPCK_PATH_MAX, NULL);
 }
 
 /* What of it the store has, by the list of its folder. */
@@ -317,7 +319,7 @@ void stash_remove(const struct tpck_program *program)
 		return;
 	/* Whoever moves some is at the last one then, which would come to the store behind this. */
 	(void)tpck_folder_remove(memory);
-	snprintf(keep, sizeof keep, "keep/%s", program->id);
+	snprintf(keep, sizeof keep, TPCK_STASH_STORE "/%s", program->id);
 	pthread_mutex_lock(&turn);
 	(void)tpck_folder_remove(memory);
 	(void)home.tier->operations->remove(home.tier, keep, NULL);

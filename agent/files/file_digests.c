@@ -113,10 +113,8 @@ void sums_begin(struct tpck_view *view)
 {
 	struct tpck_error err = {0};
 
-	if (tpck_path_join(known.log, sizeof known.log, home.tier->root, TPCK_SUMS_LOG)) {
-		tpck_error_set(&err, ENAMETOOLONG, "using %s", home.tier->root);
-		complain(&err);
-	} else if (tpck_tier_check(home.tier, &err) || tpck_sums_compact(known.log, recall, &err)) {
+	if (tpck_tier_path(home.tier, TPCK_SUMS_LOG, known.log, sizeof known.log, &err) || tpck_tier_check(home.tier, &err) ||
+	    tpck_sums_compact(known.log, recall, &err)) {
 		complain(&err);
 	} else {
 		note_sizes(view);

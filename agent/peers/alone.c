@@ -21,7 +21,7 @@ static int mark_path(const char *host, char path[TPCK_PATH_MAX])
 {
 	int size = snprintf(path, TPCK_PATH_MAX, "%s/%s.alone", peers.folder, host);
 
-	return size >= TPCK_PATH_MAX || strchr(host, '/') ? -1 : 0;
+	return !peers.folder[0] || size >= TPCK_PATH_MAX || strchr(host, '/') ? -1 : 0;
 }
 
 void alone_say(void)

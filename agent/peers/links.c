@@ -871,7 +871,7 @@ static bool renew_transport(uint64_t now)
 	}
 	tpck_log_info("an interface has come up: listening for others anew, at port %u", peers.ops->port(peers.transport));
 	tpck_rendezvous_addresses(peers.ops->port(peers.transport), addresses, sizeof addresses);
-	if (!home.settings.nodes[0] && tpck_rendezvous_write(peers.folder, peers.node, addresses, &err))
+	if (peers.folder[0] && !home.settings.nodes[0] && tpck_rendezvous_write(peers.folder, peers.node, addresses, &err))
 		tpck_log_warn("%s", err.text);
 	for (struct lead *lead = leads; lead; lead = lead->next)
 		lead->next_ns = 0;

@@ -80,7 +80,8 @@ static int find_secret(struct tpck_error *err)
 		return tpck_secret_load(home.settings.secret, -1, peers.secret[TPCK_SECRET_JOB], err);
 	rc = tpck_tier_check(home_shared_tier(), err);
 	if (!rc)
-		rc = tpck_path_join(path, sizeof path, peers.folder, "secret");
+		rc = peers.folder[0] ? tpck_path_join(path, sizeof path, peers.folder, "secret")
+				     : tpck_error_set(err, ENOTSUP, "the store has no folder for a secret: TRANSPCKPT_SECRET can name a file");
 	return rc ? rc : tpck_secret_load(path, 1, peers.secret[TPCK_SECRET_JOB], err);
 }
 
@@ -95,7 +96,9 @@ static void name_self(void)
 	/* Numbers of processes are the same in several containers of a host's name. */
 	snprintf(peers.node, sizeof peers.node, "%.90s.%d.%04x", peers.host, (int)getpid(),
 		 (unsigned)(tpck_clock_realtime_ns() >> 10 & 0xffff));
-	snprintf(peers.folder, sizeof peers.folder, "%.1000s/agents", home_shared_tier()->root);
+	/* Where the tier is no folder nodes meet by their addresses alone. */
+	if (tpck_tier_path(home_shared_tier(), "agents", peers.folder, sizeof peers.folder, NULL))
+		peers.folder[0] = '\0';
 }
 
 bool peers_launched(bool foreground)
@@ -182,7 +185,9 @@ static int begin(struct agent *agent, struct tpck_error *err)
 	if (!peers.ops->each && tpck_address_all_link_local())
 		tpck_log_warn("this node has link-local addresses only, which agents do not use: no agents of other nodes are reached over TCP");
 	tpck_rendezvous_addresses(peers.ops->port(peers.transport), addresses, sizeof addresses);
-	if (!home.settings.nodes[0] && !peers.ops->each)
+	if (!home.settings.nodes[0] && !peers.ops->each && !peers.folder[0])
+		rc = tpck_error_set(err, ENOTSUP, "the store has no folder in which nodes meet: TRANSPCKPT_NODES can name them");
+	else if (!home.settings.nodes[0] && !peers.ops->each)
 		rc = tpck_rendezvous_write(peers.folder, peers.node, addresses, err);
 	if (!rc)
 		rc = worker_start(&peers.courier);
@@ -260,7 +265,7 @@ static void stop(struct agent *agent)
 	(void)!write(peers.wake, &one, sizeof one);
 	pthread_join(peers.thread, NULL);
 	worker_stop(&peers.courier);
-	if (!home.settings.nodes[0] && !peers.ops->each)
+	if (peers.folder[0] && !home.settings.nodes[0] && !peers.ops->each)
 		tpck_rendezvous_remove(peers.folder, peers.node);
 	peers.on = false;
 }

@@ -100,7 +100,7 @@ static void history_run(struct job *base)
 	struct tpck_tier *tier = home.tiers.tier[job->tier];
 	char path[TPCK_PATH_MAX];
 
-	job->rc = tpck_path_join(path, sizeof path, tier->root, TPCK_HISTORY);
+	job->rc = tpck_tier_path(tier, TPCK_HISTORY, path, sizeof path, &job->error);
 	if (!job->rc && job->merge) {
 		job->rc = merge(job, path);
 	} else if (!job->rc && job->lines.size) {

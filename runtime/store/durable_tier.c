@@ -381,6 +381,11 @@ static int durable_folder(struct tpck_tier *tier, struct tpck_error *err)
 	return rc ? rc : opened.below.at;
 }
 
+static int durable_path(struct tpck_tier *tier, const char *name, char *path, size_t size, struct tpck_error *err)
+{
+	return tpck_path_join(path, size, tier->root, name) ? tpck_error_set(err, ENAMETOOLONG, "using %s/%s", tier->root, name) : 0;
+}
+
 static int durable_check(struct tpck_tier *tier, struct tpck_error *err)
 {
 	int folder = durable_folder(tier, err);
@@ -481,6 +486,7 @@ static const struct tpck_tier_operations operations = {
 	.release = durable_release,
 	.was_held = durable_was_held,
 	.folder = durable_folder,
+	.path = durable_path,
 	.close = durable_close,
 };
 

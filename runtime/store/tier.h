@@ -62,6 +62,8 @@ struct tpck_tier_operations {
 	bool (*was_held)(struct tpck_tier *tier);
 	/* The root as a folder of a file system (O_PATH), for what is no checkpoint and needs files: to be closed. -ENOTSUP: the tier is no such folder. */
 	int (*folder)(struct tpck_tier *tier, struct tpck_error *err);
+	/* The absolute path of a file below the root, for the same; nothing is made, and nothing looked at. -ENOTSUP as folder(), or -ENAMETOOLONG. */
+	int (*path)(struct tpck_tier *tier, const char *name, char *path, size_t size, struct tpck_error *err);
 	void (*close)(struct tpck_tier *tier);
 };
 
@@ -70,7 +72,7 @@ struct tpck_tier {
 	const struct tpck_tier_operations *operations;
 	bool in_state; /* the folder above it is the user's state folder, whose owner counts too */
 	bool own_only; /* verbs that read do so too; whoever acts on what it reads sets it */
-	char root[TPCK_PATH_MAX];
+	char root[TPCK_PATH_MAX]; /* what people call it by: files below it have verbs */
 };
 
 /* A folder of a file system. Nothing is made or touched until something is written. */
@@ -97,6 +99,11 @@ static inline void tpck_tier_release(struct tpck_tier *tier, int hold)
 static inline int tpck_tier_folder(struct tpck_tier *tier, struct tpck_error *err)
 {
 	return tier->operations->folder(tier, err);
+}
+
+static inline int tpck_tier_path(struct tpck_tier *tier, const char *name, char *path, size_t size, struct tpck_error *err)
+{
+	return tier->operations->path(tier, name, path, size, err);
 }
 
 /* Calls act(with) while the tier can be written and is held, and gives what that gave; or why it cannot be. */

@@ -286,6 +286,16 @@ OF_THE_USER = re.compile(r"\b(tpck_settings_read\w*|tpck_settings_shm|tpck_setti
 AS_THE_USER = re.compile(r"\(void \*argument, void \*answer\)")
 
 
+# A tier that is no folder has no such file: tpck_tier_path() and the other verbs (runtime/store/tier.h) say so.
+def rule_files_of_a_tier_are_gone_to_by_its_verbs():
+    for name in FILES:
+        if not name.endswith(".c") or not name.startswith(("agent/", "tools/")):
+            continue
+        for number, line in enumerate(code(name).splitlines(), 1):
+            if re.search(r"\b(snprintf|tpck_path_join)\s*\(.*(tier\w*(\(\)|\[[^]]*\])?|slower)->root\b", line):
+                yield f"{name}:{number}: a path below a tier's root is what tpck_tier_path() gives"
+
+
 def rule_root_opens_nothing_of_a_user_under_slurm():
     for name in FILES:
         if not name.startswith("tools/spank/") or not name.endswith(".c") or name in ("tools/spank/user_settings.c", "tools/spank/task.c"):

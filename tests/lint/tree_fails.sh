@@ -48,6 +48,7 @@ echo 'TPCK_HOOK_EXPORT(futimes, path)' >>hooks/libc.def
 echo 'TPCK_EXPORT int acct(const char *path) { return !path; }' >>hooks/libc_path.c
 echo 'TPCK_USE(cuNothing)' >>hooks/cuda_used.def
 echo 'int made(void) { return open("x", O_WRONLY | O_CREAT, 0600); }' >>agent/durable/stasher.c
+echo 'void gone(char *path, struct tpck_tier *tier) { snprintf(path, 9, "%s/x", tier->root); }' >>agent/durable/drain.c
 echo 'int looked(void) { return tpck_sys_openat(AT_FDCWD, "x", O_RDONLY, 0); }' >>runtime/view/view.c
 # Each row of what is behind the door: the file, and a way past it.
 rows='runtime/store/durable_tier.c stat("x", 0)
@@ -136,6 +137,7 @@ reports 'not by way of tpck_door_open()'
 for file in $(printf '%s\n' "$rows" | sed 's/ .*//'); do
     reports "$file:$(wc -l <"$file"): not by way of tpck_door_open()"
 done
+reports "agent/durable/drain.c:$(wc -l <agent/durable/drain.c): a path below a tier's root is what tpck_tier_path() gives"
 reports 'in what user_run() calls only'
 reports 'tpck_news_parse has no line in tests/fuzz/parsers.txt'
 reports 'runtime/policy/interval.c:36: it calls sscanf(), and has no line in tests/fuzz/parsers.txt'

@@ -292,6 +292,14 @@ static int folder_of(struct tpck_tier *tier, struct tpck_error *err)
 	return tpck_error_set(err, ENOTSUP, "objects are in no folder");
 }
 
+static int path_of(struct tpck_tier *tier, const char *name, char *path, size_t size, struct tpck_error *err)
+{
+	(void)tier;
+	(void)path;
+	(void)size;
+	return tpck_error_set(err, ENOTSUP, "%s is in no folder", name);
+}
+
 static void close_tier(struct tpck_tier *tier)
 {
 	for (struct object *object = *objects_of(tier), *next; object; object = next) {
@@ -304,7 +312,7 @@ static void close_tier(struct tpck_tier *tier)
 
 static const struct tpck_tier_operations operations = {
 	.kind = "objects", .put = put, .mark = mark, .commit_if_absent = commit_if_absent, .get = get, .get_text = get_text, .size = size_of, .list = list, .remove = take_away,
-	.set_aside = set_aside, .append = append, .check = check, .hold = hold, .release = release, .was_held = was_held, .folder = folder_of, .close = close_tier,
+	.set_aside = set_aside, .append = append, .check = check, .hold = hold, .release = release, .was_held = was_held, .folder = folder_of, .path = path_of, .close = close_tier,
 };
 
 int object_tier_open(struct tpck_tier **tier)
