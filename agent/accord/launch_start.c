@@ -28,34 +28,36 @@ enum { GONE_TIMES = 8 };
 const char accord_gone[] = "not resuming: a node that has ranks of this job is gone";
 
 /* Nodes that have been met, and which of them are there: by their names' numbers. */
-static struct tpck_names nodes;
-static bool *is_there;
-static size_t there_room;
+static struct {
+	struct tpck_names names;
+	bool *is_there;
+	size_t room;           /* of is_there */
+} met;
 
 void accord_note_node(const char *name, bool there)
 {
-	uint32_t number = there ? tpck_names_add(&nodes, name) : tpck_names_find(&nodes, name);
+	uint32_t number = there ? tpck_names_add(&met.names, name) : tpck_names_find(&met.names, name);
 
 	if (number == TPCK_NO_NAME)
 		return;
-	if (number >= there_room) {
+	if (number >= met.room) {
 		size_t room = 2 * (size_t)number + 16;
-		bool *grown = realloc(is_there, room * sizeof *grown);
+		bool *grown = realloc(met.is_there, room * sizeof *grown);
 
 		if (!grown)
 			return;
-		memset(grown + there_room, 0, (room - there_room) * sizeof *grown);
-		is_there = grown;
-		there_room = room;
+		memset(grown + met.room, 0, (room - met.room) * sizeof *grown);
+		met.is_there = grown;
+		met.room = room;
 	}
-	is_there[number] = there;
+	met.is_there[number] = there;
 }
 
 void accord_each_node(void (*visit)(void *context, const char *node), void *context)
 {
-	for (size_t i = 0; i < nodes.count && i < there_room; i++)
-		if (is_there[i])
-			visit(context, nodes.name[i]);
+	for (size_t i = 0; i < met.names.count && i < met.room; i++)
+		if (met.is_there[i])
+			visit(context, met.names.name[i]);
 }
 
 static bool asks(uint64_t flags)

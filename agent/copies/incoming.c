@@ -34,8 +34,10 @@ struct placed {
 	struct placed *next;
 };
 
-static struct incoming *incomings;
-static struct placed *placements;
+static struct {
+	struct incoming *list;
+	struct placed *placed;
+} incomings;
 
 /* By the courier: the manifest is read, the copy made ready. */
 struct receive_job {
@@ -93,7 +95,7 @@ static void receive_run(struct job *base)
 
 static void incoming_free(struct incoming *in, bool whole)
 {
-	for (struct incoming **place = &incomings; *place; place = &(*place)->next)
+	for (struct incoming **place = &incomings.list; *place; place = &(*place)->next)
 		if (*place == in) {
 			*place = in->next;
 			break;
@@ -105,7 +107,7 @@ static void incoming_free(struct incoming *in, bool whole)
 /* Chunks of which only some pieces have come. */
 static void drop_placements(const struct incoming *in)
 {
-	for (struct placed **place = &placements; *place;) {
+	for (struct placed **place = &incomings.placed; *place;) {
 		struct placed *placed = *place;
 
 		if (placed->incoming == in) {
@@ -190,8 +192,8 @@ static void begun_run(struct errand *errand)
 		goto out;
 	}
 	*in = (struct incoming){.serial = job->serial, .transfer = job->transfer, .copy = job->copy,
-				.begun_ns = tpck_clock_monotonic_ns(), .found = job->found, .next = incomings};
-	incomings = in;
+				.begun_ns = tpck_clock_monotonic_ns(), .found = job->found, .next = incomings.list};
+	incomings.list = in;
 	(void)peer_send_text(peer, TPCK_PEER_WANT, &head, (char *)job->want, job->count * sizeof *job->want);
 	if (!in->copy->replica->lacks)
 		incoming_whole(in);
@@ -256,7 +258,7 @@ void incoming_offer(struct peer *peer, const struct tpck_peer_message *head, con
 
 static struct incoming *incoming_of(uint64_t serial, uint64_t transfer)
 {
-	for (struct incoming *in = incomings; in; in = in->next)
+	for (struct incoming *in = incomings.list; in; in = in->next)
 		if (in->serial == serial && in->transfer == transfer && !in->failed)
 			return in;
 	return NULL;
@@ -270,7 +272,7 @@ static bool is_same(const struct tpck_peer_want *a, const struct tpck_peer_want 
 /* Where a chunk of this length goes, of which the first piece or another one comes. */
 static struct placed *placed_for(struct incoming *in, const struct tpck_peer_want *at, uint64_t length)
 {
-	struct placed *placed = placements;
+	struct placed *placed = incomings.placed;
 
 	while (placed && (placed->incoming != in || !is_same(&placed->at, at)))
 		placed = placed->next;
@@ -280,12 +282,12 @@ static struct placed *placed_for(struct incoming *in, const struct tpck_peer_wan
 	if (!placed)
 		return NULL;
 	*placed = (struct placed){.bytes = tpck_replica_place(in->copy->replica, at, length), .length = length, .at = *at, .incoming = in,
-				  .next = placements};
+				  .next = incomings.placed};
 	if (!placed->bytes) {
 		free(placed);
 		return NULL;
 	}
-	placements = placed;
+	incomings.placed = placed;
 	return placed;
 }
 
@@ -306,7 +308,7 @@ void *incoming_place(struct peer *peer, const struct tpck_peer_message *head, si
 /* The chunk that these bytes are a piece of; they are not coming any more. */
 static struct placed *placed_at(const uint8_t *bytes)
 {
-	for (struct placed *placed = placements; placed; placed = placed->next)
+	for (struct placed *placed = incomings.placed; placed; placed = placed->next)
 		if (bytes >= placed->bytes && bytes < placed->bytes + placed->length) {
 			placed->coming--;
 			placed->incoming->placed--;
@@ -319,7 +321,7 @@ static int take_chunk(struct placed *placed, struct tpck_error *err)
 {
 	int rc = tpck_replica_take(placed->incoming->copy->replica, &placed->at, placed->bytes, true, placed->digest, err);
 
-	for (struct placed **place = &placements; *place; place = &(*place)->next)
+	for (struct placed **place = &incomings.placed; *place; place = &(*place)->next)
 		if (*place == placed) {
 			*place = placed->next;
 			break;
@@ -365,7 +367,7 @@ void incoming_gone(const struct peer *peer)
 {
 	struct incoming *next;
 
-	for (struct incoming *in = incomings; in; in = next) {
+	for (struct incoming *in = incomings.list; in; in = next) {
 		next = in->next;
 		if (in->serial == peer->serial)
 			fail(in, "it is gone");

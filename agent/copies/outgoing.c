@@ -59,8 +59,10 @@ struct fragment_sent {
 	uint8_t bytes[];
 };
 
-static struct outgoing *outgoings;
-static uint64_t numbers, turns;
+static struct {
+	struct outgoing *list;
+	uint64_t numbers, turns; /* that were given last */
+} outgoings;
 
 static void fragment_unuse(struct fragment_sent *fragment)
 {
@@ -70,7 +72,7 @@ static void fragment_unuse(struct fragment_sent *fragment)
 
 static void outgoing_free(struct outgoing *out)
 {
-	for (struct outgoing **place = &outgoings; *place; place = &(*place)->next)
+	for (struct outgoing **place = &outgoings.list; *place; place = &(*place)->next)
 		if (*place == out) {
 			*place = out->next;
 			break;
@@ -340,7 +342,7 @@ uint64_t outgoing_resume(void)
 		struct outgoing *first = NULL;
 		uint64_t now = tpck_clock_monotonic_ns(), soonest = UINT64_MAX;
 
-		for (struct outgoing *out = outgoings; out; out = out->next) {
+		for (struct outgoing *out = outgoings.list; out; out = out->next) {
 			uint64_t next;
 
 			if (!out->held || out->over)
@@ -352,14 +354,14 @@ uint64_t outgoing_resume(void)
 		}
 		if (!first)
 			return soonest;
-		first->turn = ++turns;
+		first->turn = ++outgoings.turns;
 		pump(first);
 	}
 }
 
 void outgoing_hurry(void)
 {
-	for (struct outgoing *out = outgoings; out; out = out->next)
+	for (struct outgoing *out = outgoings.list; out; out = out->next)
 		out->parcel->hurry = true;
 }
 
@@ -377,14 +379,14 @@ static void send_run(struct errand *errand)
 	parcel->pending = 1; /* this call */
 	parcel->begun_ns = tpck_clock_monotonic_ns();
 	for (unsigned i = 0; i < targets; i++) {
-		struct tpck_peer_message head = peer_about(parcel->transfer ? parcel->transfer : ++numbers, &parcel->manifest->point);
+		struct tpck_peer_message head = peer_about(parcel->transfer ? parcel->transfer : ++outgoings.numbers, &parcel->manifest->point);
 		struct peer *peer = peer_of_serial(parcel->target[i]);
 		struct outgoing *out = peer && peer->state == PEER_KNOWN ? calloc(1, sizeof *out) : NULL;
 
 		if (!out)
 			continue;
-		*out = (struct outgoing){.id = head.transfer, .parcel = parcel, .target = i, .peer = peer, .next = outgoings};
-		outgoings = out;
+		*out = (struct outgoing){.id = head.transfer, .parcel = parcel, .target = i, .peer = peer, .next = outgoings.list};
+		outgoings.list = out;
 		parcel->pending++;
 		head.rank = parcel->manifest->members[0].rank;
 		head.ordinal = parcel->manifest->members[0].ordinal;
@@ -426,7 +428,7 @@ void parcel_free(struct parcel *parcel)
 
 static struct outgoing *outgoing_of(const struct peer *peer, uint64_t id)
 {
-	for (struct outgoing *out = outgoings; out; out = out->next)
+	for (struct outgoing *out = outgoings.list; out; out = out->next)
 		if (out->peer == peer && out->id == id && !out->over)
 			return out;
 	return NULL;
@@ -514,7 +516,7 @@ void outgoing_gone(const struct peer *peer)
 {
 	struct outgoing *next;
 
-	for (struct outgoing *out = outgoings; out; out = next) {
+	for (struct outgoing *out = outgoings.list; out; out = next) {
 		next = out->next;
 		if (out->peer != peer)
 			continue;

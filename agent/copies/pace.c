@@ -12,14 +12,15 @@
 #include "runtime/policy/bandwidth.h"
 #include "runtime/policy/traffic.h"
 
-/* Over all peers. */
-static struct tpck_bandwidth ceiling;
-
 /* What else uses the network: so much in the time between two looks. */
 #define LOOK_NS 2000000ull
 #define MUCH_BYTES (64ull << 10)
-static struct tpck_traffic traffic;
-static bool traffic_open, busy;
+/* Over all peers. */
+static struct {
+	struct tpck_bandwidth ceiling;
+	struct tpck_traffic traffic; /* of others */
+	bool traffic_open, busy;
+} network;
 
 /* Of an iteration, from when the snapshot was held. The rest is for what a copy needs beside its bytes, and for the next snapshot:
  * that finds the image free, and on several nodes the round settled. */
@@ -77,10 +78,10 @@ void pace_begin(struct pace *pace, const struct parcel *parcel, uint64_t bytes)
 {
 	uint64_t now = tpck_clock_monotonic_ns();
 
-	ceiling.rate = home.settings.peer_bandwidth;
-	if (!traffic_open)
-		tpck_traffic_begin(&traffic, "");
-	traffic_open = true;
+	network.ceiling.rate = home.settings.peer_bandwidth;
+	if (!network.traffic_open)
+		tpck_traffic_begin(&network.traffic, "");
+	network.traffic_open = true;
 	*pace = (struct pace){.parcel = parcel, .recovery = parcel->transfer != 0, .begun_ns = now};
 	tpck_spread_begin(&pace->spread, now, parcel->until_ns, bytes);
 }
@@ -102,10 +103,10 @@ static void consider_others(struct pace *pace, uint64_t now)
 	if (now >= pace->yields_most_ns)
 		return;
 	/* Over a longer time it does not say when that was: the next look does. */
-	if (now - traffic.looked_ns >= LOOK_NS)
-		busy = tpck_traffic_look(&traffic, now) >= MUCH_BYTES;
-	if (busy)
-		pace->yields_ns = traffic.looked_ns + LOOK_NS;
+	if (now - network.traffic.looked_ns >= LOOK_NS)
+		network.busy = tpck_traffic_look(&network.traffic, now) >= MUCH_BYTES;
+	if (network.busy)
+		pace->yields_ns = network.traffic.looked_ns + LOOK_NS;
 }
 
 static bool others_first(const struct pace *pace)
@@ -115,7 +116,7 @@ static bool others_first(const struct pace *pace)
 
 uint64_t pace_next(const struct pace *pace)
 {
-	uint64_t limit = tpck_bandwidth_next(&ceiling), even = spread_next(pace);
+	uint64_t limit = tpck_bandwidth_next(&network.ceiling), even = spread_next(pace);
 
 	if (pace->recovery)
 		return 0;
@@ -126,7 +127,7 @@ uint64_t pace_next(const struct pace *pace)
 
 bool pace_is_held_back(const struct pace *pace)
 {
-	return !pace->recovery && (ceiling.rate || (!pace->parcel->hurry && tpck_clock_monotonic_ns() < pace->spread.until_ns));
+	return !pace->recovery && (network.ceiling.rate || (!pace->parcel->hurry && tpck_clock_monotonic_ns() < pace->spread.until_ns));
 }
 
 static void count_held(struct pace *pace, uint64_t now)
@@ -152,7 +153,7 @@ bool pace_may(struct pace *pace, uint64_t now)
 		return true;
 	}
 	pace->held_ns = now;
-	if (tpck_bandwidth_next(&ceiling) > now)
+	if (tpck_bandwidth_next(&network.ceiling) > now)
 		pace->by = PACE_CEILING;
 	else
 		pace->by = others_first(pace) ? PACE_OTHERS : PACE_SPREAD;
@@ -161,14 +162,14 @@ bool pace_may(struct pace *pace, uint64_t now)
 
 void pace_sent(struct pace *pace, uint64_t now, uint64_t bytes)
 {
-	tpck_traffic_ours(&traffic, now, bytes);
+	tpck_traffic_ours(&network.traffic, now, bytes);
 	if (pace->recovery) {
 		counted.recovery_bytes += bytes;
 		return;
 	}
 	counted.bytes += bytes;
 	pace->spread.sent += bytes;
-	tpck_bandwidth_spend(&ceiling, now, bytes);
+	tpck_bandwidth_spend(&network.ceiling, now, bytes);
 }
 
 void pace_end(struct pace *pace, bool has)

@@ -46,9 +46,10 @@ struct owned {
 static struct owned *owned_list;
 
 /* What the ranks here had in the last round, for copies of others' that come. The courier's. */
-static struct tpck_twins *twins;
-/* The courier makes them, and starts use them, too. */
-static pthread_mutex_t twins_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct {
+	pthread_mutex_t lock;  /* the courier makes them, and starts use them, too */
+	struct tpck_twins *all;
+} twins = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 /* ---- sending ------------------------------------------------------------------------------ */
 
@@ -435,24 +436,24 @@ static void note_twins(const struct parcel *parcel)
 {
 	const char **paths = calloc(parcel->parts, sizeof *paths);
 
-	pthread_mutex_lock(&twins_lock);
-	tpck_twins_free(twins);
-	twins = NULL;
+	pthread_mutex_lock(&twins.lock);
+	tpck_twins_free(twins.all);
+	twins.all = NULL;
 	for (uint32_t i = 0; paths && i < parcel->parts; i++)
 		paths[i] = parcel->publication.shares[i].image_path;
 	if (paths && parcel->manifest->member_count == parcel->parts)
-		twins = tpck_twins_new(parcel->manifest, paths);
-	pthread_mutex_unlock(&twins_lock);
+		twins.all = tpck_twins_new(parcel->manifest, paths);
+	pthread_mutex_unlock(&twins.lock);
 	free(paths);
 }
 
 size_t sending_twins(struct tpck_replica *replica, struct tpck_peer_want *want, size_t count, uint64_t *bytes)
 {
 	*bytes = 0;
-	pthread_mutex_lock(&twins_lock);
-	if (twins)
-		count = tpck_twins_fill(twins, replica, want, count, bytes);
-	pthread_mutex_unlock(&twins_lock);
+	pthread_mutex_lock(&twins.lock);
+	if (twins.all)
+		count = tpck_twins_fill(twins.all, replica, want, count, bytes);
+	pthread_mutex_unlock(&twins.lock);
 	return count;
 }
 

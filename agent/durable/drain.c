@@ -67,28 +67,30 @@ struct handled {
 	struct handled *next;
 };
 
-static _Atomic bool ending; /* the agent wants to be gone: what is being copied is left */
-/* What is being copied from the first tier, by tier; generation 0: nothing. It is chosen where that tier is entered. */
-static pthread_mutex_t needed_lock = PTHREAD_MUTEX_INITIALIZER;
-static struct tpck_point needed[TPCK_TIERS_MAX];
-static _Atomic uint64_t under_way[TPCK_TIERS_MAX]; /* one more than its step; 0: nothing is */
+static struct {
+	_Atomic bool ending;   /* the agent wants to be gone: what is being copied is left */
+	/* What is being copied from the first tier, by tier; generation 0: nothing. It is chosen where that tier is entered. */
+	pthread_mutex_t lock;
+	struct tpck_point needed[TPCK_TIERS_MAX];
+	_Atomic uint64_t under_way[TPCK_TIERS_MAX]; /* one more than its step; 0: nothing is */
+} drain = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 bool drain_needs(const struct tpck_point *point)
 {
 	bool found = false;
 
-	pthread_mutex_lock(&needed_lock);
+	pthread_mutex_lock(&drain.lock);
 	for (size_t i = 0; i < TPCK_TIERS_MAX; i++)
-		found = found || (needed[i].generation && tpck_point_compare(&needed[i], point) == 0);
-	pthread_mutex_unlock(&needed_lock);
+		found = found || (drain.needed[i].generation && tpck_point_compare(&drain.needed[i], point) == 0);
+	pthread_mutex_unlock(&drain.lock);
 	return found;
 }
 
 static void need(size_t tier, const struct tpck_point *point)
 {
-	pthread_mutex_lock(&needed_lock);
-	needed[tier] = point ? *point : (struct tpck_point){0};
-	pthread_mutex_unlock(&needed_lock);
+	pthread_mutex_lock(&drain.lock);
+	drain.needed[tier] = point ? *point : (struct tpck_point){0};
+	pthread_mutex_unlock(&drain.lock);
 }
 
 /* ---- the copier's part ---------------------------------------------------------------------- */
@@ -103,7 +105,7 @@ static bool permitted(void *context, const struct tpck_point *point)
 
 	enum tpck_allowed allowed = tpck_program_allows(permission->program, point);
 
-	return !atomic_load(&ending) && allowed != TPCK_ALLOWED_NOT_ENDED && allowed != TPCK_ALLOWED_NOT_FENCED;
+	return !atomic_load(&drain.ending) && allowed != TPCK_ALLOWED_NOT_ENDED && allowed != TPCK_ALLOWED_NOT_FENCED;
 }
 
 /* Somebody may go on from it, if only by asking for its step. */
@@ -192,7 +194,7 @@ static int next_newest(struct copy_job *job, size_t from, struct tpck_manifest *
 			*next = catalog.manifests[i];
 			catalog.manifests[i] = NULL;
 			need(job->tier, &(*next)->point);
-			atomic_store(&under_way[job->tier], (*next)->point.step + 1);
+			atomic_store(&drain.under_way[job->tier], (*next)->point.step + 1);
 		}
 	home_leave(from);
 	if (!rc)
@@ -205,7 +207,7 @@ static int copy_newest(struct copy_job *job, size_t from, struct tpck_tier *to)
 	struct tpck_manifest *manifest;
 	int rc;
 
-	atomic_store(&under_way[job->tier], 0);
+	atomic_store(&drain.under_way[job->tier], 0);
 	while ((rc = next_newest(job, from, &manifest)) == 0 && manifest) {
 		rc = handle(job, from, manifest);
 		if (!rc)
@@ -316,7 +318,7 @@ static int begin(struct agent *agent, struct tpck_error *err)
 static void stop(struct agent *agent)
 {
 	(void)agent;
-	atomic_store(&ending, true);
+	atomic_store(&drain.ending, true);
 	for (size_t i = 1; i < home.tiers.count; i++)
 		worker_stop(&slower_tiers[i].worker);
 }
@@ -375,7 +377,7 @@ static uint64_t slow_at(const struct slower *slower)
 static void say_slow(size_t tier, uint64_t now)
 {
 	struct slower *slower = &slower_tiers[tier];
-	uint64_t step = atomic_load(&under_way[tier]);
+	uint64_t step = atomic_load(&drain.under_way[tier]);
 	char what[40] = "", why[200];
 
 	slower->slow_said = true;

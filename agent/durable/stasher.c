@@ -333,9 +333,11 @@ struct stash_job {
 	struct tpck_program *program;
 };
 
-static struct worker stasher;
-static bool moving_now;
-static uint64_t look_ns;
+static struct {
+	struct worker worker;
+	bool busy;
+	uint64_t look_ns;      /* when it is looked next */
+} stasher;
 
 static void stash_run(struct job *job)
 {
@@ -348,8 +350,8 @@ static void stash_done(struct agent *agent, struct job *job)
 {
 	(void)agent;
 	loop.jobs--;
-	moving_now = false;
-	look_ns = tpck_clock_monotonic_ns() + BUSY_NS;
+	stasher.busy = false;
+	stasher.look_ns = tpck_clock_monotonic_ns() + BUSY_NS;
 	free(job);
 }
 
@@ -385,12 +387,12 @@ static void consider(struct agent *agent)
 	uint64_t now = tpck_clock_monotonic_ns();
 	char memory[TPCK_PATH_MAX], store[TPCK_PATH_MAX];
 
-	if (now < look_ns)
+	if (now < stasher.look_ns)
 		return;
-	look_ns = now + LOOK_NS;
-	if (moving_now || !any_stashes(agent))
+	stasher.look_ns = now + LOOK_NS;
+	if (stasher.busy || !any_stashes(agent))
 		return;
-	for (struct live *live = agent->lives; live && !moving_now; live = live->next) {
+	for (struct live *live = agent->lives; live && !stasher.busy; live = live->next) {
 		struct stash_job *stash;
 
 		if (!live->program || folders(live->program, memory, store) || !any_full(memory))
@@ -399,28 +401,28 @@ static void consider(struct agent *agent)
 		if (!stash)
 			return;
 		*stash = (struct stash_job){{stash_run, stash_done, NULL}, live->program};
-		moving_now = true;
+		stasher.busy = true;
 		loop.jobs++;
-		worker_give(&stasher, &stash->job);
+		worker_give(&stasher.worker, &stash->job);
 	}
 }
 
 static uint64_t deadline(const struct agent *agent)
 {
-	return any_stashes(agent) ? look_ns : UINT64_MAX;
+	return any_stashes(agent) ? stasher.look_ns : UINT64_MAX;
 }
 
 static int begin(struct agent *agent, struct tpck_error *err)
 {
 	(void)agent;
 	(void)err;
-	return worker_start(&stasher);
+	return worker_start(&stasher.worker);
 }
 
 static void stop(struct agent *agent)
 {
 	(void)agent;
-	worker_stop(&stasher);
+	worker_stop(&stasher.worker);
 }
 
 const struct loop_part stash_loop = {.begin = begin, .consider = consider, .deadline = deadline, .stop = stop};

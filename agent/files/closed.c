@@ -32,28 +32,33 @@ struct look {
 	char bytes[TPCK_VIEW_PATH + 80]; /* of one that is missing */
 };
 
-static struct look looks[LOOKS];
+/* Of whoever looks, but for the first two. */
 static struct {
-	uint64_t serial;
-	int32_t pid;
-	uint32_t count, turns;
-} missed[LOOKS]; /* at the look before */
-static unsigned looks_count, missed_count;
-static struct tpck_opened opened[LOOKS];
-static _Atomic bool looking;
-static _Atomic uint64_t next_ns;
-static int32_t ringed;
+	_Atomic bool busy;     /* somebody looks */
+	_Atomic uint64_t next_ns;
+	struct look look[LOOKS];
+	unsigned count;
+	/* missing at the look before */
+	struct {
+		uint64_t serial;
+		int32_t pid;
+		uint32_t count, turns;
+	} missed[LOOKS];
+	unsigned missed_count;
+	struct tpck_opened opened[LOOKS];
+	int32_t ringed;        /* the process whose rings were looked for last */
+} looks;
 
 /* One whose descriptor is not there yet is not looked at; another name of a file that is whole never has one. */
 static void gather(void)
 {
 	uint32_t left;
 
-	looks_count = 0;
+	looks.count = 0;
 	if (!tpck_view_lock(files.view))
 		return;
 	left = files.view->used;
-	for (uint32_t i = 0; left && i < TPCK_VIEW_ENTRIES && looks_count + TPCK_VIEW_HOLDERS <= LOOKS; i++) {
+	for (uint32_t i = 0; left && i < TPCK_VIEW_ENTRIES && looks.count + TPCK_VIEW_HOLDERS <= LOOKS; i++) {
 		const struct tpck_view_entry *entry = &files.view->entry[i];
 
 		if (entry->state == TPCK_VIEW_FREE)
@@ -63,11 +68,11 @@ static void gather(void)
 			continue;
 		for (unsigned h = 0; h < TPCK_VIEW_HOLDERS; h++) {
 			const struct tpck_view_holder *holder = &entry->holder[h];
-			struct look *look = &looks[looks_count];
+			struct look *look = &looks.look[looks.count];
 
 			if (!holder->pid || holder->opening)
 				continue;
-			looks_count++;
+			looks.count++;
 			look->index = i;
 			look->serial = entry->serial;
 			look->started = holder->started;
@@ -89,34 +94,34 @@ static void gather(void)
 static void look_at_process(unsigned first)
 {
 	struct tpck_opening opening = {0};
-	int32_t pid = looks[first].pid;
+	int32_t pid = looks.look[first].pid;
 	unsigned count = 0;
 	char process[32];
 
-	for (unsigned i = first; i < looks_count; i++)
-		if (looks[i].pid == pid)
-			opened[count++] = (struct tpck_opened){.serial = looks[i].serial};
+	for (unsigned i = first; i < looks.count; i++)
+		if (looks.look[i].pid == pid)
+			looks.opened[count++] = (struct tpck_opened){.serial = looks.look[i].serial};
 	snprintf(process, sizeof process, "/proc/%d", pid);
-	tpck_opened_descriptors(process, opened, count, &opening);
+	tpck_opened_descriptors(process, looks.opened, count, &opening);
 	count = 0;
-	for (unsigned i = first; i < looks_count; i++)
-		if (looks[i].pid == pid)
-			looks[i].missing = !opened[count++].open && (!opening.unknown || looks[i].lingers);
+	for (unsigned i = first; i < looks.count; i++)
+		if (looks.look[i].pid == pid)
+			looks.look[i].missing = !looks.opened[count++].open && (!opening.unknown || looks.look[i].lingers);
 	if (!opening.ring)
 		return;
 	atomic_store(&files.view->ring, pid);
-	if (ringed != pid)
+	if (looks.ringed != pid)
 		tpck_log_info("process %d uses io_uring: what it opens, closes and renames by that is not seen, and may be at its path before what it has closed otherwise",
 			      pid);
-	ringed = pid;
+	looks.ringed = pid;
 }
 
 /* Whether it was so at the look before, and nothing has come since. */
 static bool again(const struct look *look)
 {
-	for (unsigned i = 0; i < missed_count; i++)
-		if (missed[i].serial == look->serial && missed[i].pid == look->pid)
-			return missed[i].count == look->count && missed[i].turns == look->turns;
+	for (unsigned i = 0; i < looks.missed_count; i++)
+		if (looks.missed[i].serial == look->serial && looks.missed[i].pid == look->pid)
+			return looks.missed[i].count == look->count && looks.missed[i].turns == look->turns;
 	return false;
 }
 
@@ -203,26 +208,26 @@ static void look_at_all(void)
 	unsigned count = 0;
 
 	gather();
-	for (unsigned i = 0; i < looks_count; i++) {
+	for (unsigned i = 0; i < looks.count; i++) {
 		bool seen = false;
 
 		for (unsigned j = 0; j < i && !seen; j++)
-			seen = looks[j].pid == looks[i].pid;
+			seen = looks.look[j].pid == looks.look[i].pid;
 		if (!seen)
 			look_at_process(i);
 	}
-	for (unsigned i = 0; i < looks_count; i++)
-		if (looks[i].missing && again(&looks[i]) && (nobody_writes(&looks[i]) || process_has_not(&looks[i])) && still_begun(&looks[i]))
-			is_closed(&looks[i]);
-	for (unsigned i = 0; i < looks_count; i++)
-		if (looks[i].missing) {
-			missed[count].serial = looks[i].serial;
-			missed[count].pid = looks[i].pid;
-			missed[count].count = looks[i].count;
-			missed[count].turns = looks[i].turns;
+	for (unsigned i = 0; i < looks.count; i++)
+		if (looks.look[i].missing && again(&looks.look[i]) && (nobody_writes(&looks.look[i]) || process_has_not(&looks.look[i])) && still_begun(&looks.look[i]))
+			is_closed(&looks.look[i]);
+	for (unsigned i = 0; i < looks.count; i++)
+		if (looks.look[i].missing) {
+			looks.missed[count].serial = looks.look[i].serial;
+			looks.missed[count].pid = looks.look[i].pid;
+			looks.missed[count].count = looks.look[i].count;
+			looks.missed[count].turns = looks.look[i].turns;
 			count++;
 		}
-	missed_count = count;
+	looks.missed_count = count;
 }
 
 /* What this thread has had of a processor. */
@@ -239,14 +244,14 @@ void files_look_at_open(struct lane *lane)
 	uint64_t begun = worked_ns(), took;
 	bool nobody = false;
 
-	if (tpck_clock_monotonic_ns() < next_ns || !atomic_compare_exchange_strong(&looking, &nobody, true))
+	if (tpck_clock_monotonic_ns() < looks.next_ns || !atomic_compare_exchange_strong(&looks.busy, &nobody, true))
 		return;
-	if (tpck_clock_monotonic_ns() >= next_ns) {
+	if (tpck_clock_monotonic_ns() >= looks.next_ns) {
 		files_is_busy(lane);
 		look_at_all();
 		lane->busy_ns = 0;
 		took = worked_ns() - begun;
-		next_ns = tpck_clock_monotonic_ns() + (took * SHARE > LOOK_NS ? took * SHARE : LOOK_NS);
+		looks.next_ns = tpck_clock_monotonic_ns() + (took * SHARE > LOOK_NS ? took * SHARE : LOOK_NS);
 	}
-	looking = false;
+	looks.busy = false;
 }

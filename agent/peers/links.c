@@ -63,8 +63,12 @@ struct lead {
 	struct lead *next;
 };
 
-static struct lead *leads;
-static uint64_t serials, tick_ns, touch_ns, clear_ns, resolve_ns, list_ns, unquiet_ns, renew_ns;
+static struct {
+	struct lead *leads;
+	uint64_t serials;      /* of the newest peer */
+	/* when each is next due */
+	uint64_t tick_ns, touch_ns, clear_ns, resolve_ns, list_ns, unquiet_ns, renew_ns;
+} links;
 
 /* ---- sending ------------------------------------------------------------------------------ */
 
@@ -163,7 +167,7 @@ static struct peer *peer_new(struct tpck_link *link, bool mine)
 		return NULL;
 	peer->link = link;
 	peer->mine = mine;
-	peer->serial = ++serials;
+	peer->serial = ++links.serials;
 	peer->begun_ns = peer->heard_ns = tpck_clock_monotonic_ns();
 	link->owner = peer;
 	pthread_mutex_lock(&peers.lock);
@@ -343,7 +347,7 @@ static void known(struct peer *peer)
 	cargo->known(peer);
 	pthread_cond_broadcast(&peers.changed);
 	pthread_mutex_unlock(&peers.lock);
-	for (struct lead *lead = leads; lead; lead = lead->next) {
+	for (struct lead *lead = links.leads; lead; lead = lead->next) {
 		if (leads_to(lead, peer))
 			memcpy(lead->node, peer->other.node, sizeof lead->node);
 		lead->met = lead->met || strcmp(lead->name, peer->other.host) == 0;
@@ -445,7 +449,7 @@ static bool get_to_know(struct peer *peer, const struct tpck_peer_message *head,
 			return true;
 		}
 		if (strcmp(peer->other.node, peers.node) == 0) {
-			for (struct lead *lead = leads; lead; lead = lead->next)
+			for (struct lead *lead = links.leads; lead; lead = lead->next)
 				if (leads_to(lead, peer))
 					memcpy(lead->node, peers.node, sizeof lead->node);
 			return false;
@@ -485,7 +489,7 @@ static bool get_to_know(struct peer *peer, const struct tpck_peer_message *head,
 
 static void lead_add(void *context, const char *name, const char *addresses)
 {
-	struct lead *lead = leads;
+	struct lead *lead = links.leads;
 
 	(void)context;
 	while (lead && strcmp(lead->name, name) != 0)
@@ -496,8 +500,8 @@ static void lead_add(void *context, const char *name, const char *addresses)
 			return;
 		snprintf(lead->name, sizeof lead->name, "%s", name);
 		lead->seen_ns = tpck_clock_monotonic_ns();
-		lead->next = leads;
-		leads = lead;
+		lead->next = links.leads;
+		links.leads = lead;
 	}
 	snprintf(lead->addresses, sizeof lead->addresses, "%s", addresses);
 	lead->found = true;
@@ -511,7 +515,7 @@ static void told_of(char *text, size_t count)
 	if (!meeting_there(text, count, &addresses) || strcmp(text, peers.node) == 0)
 		return;
 	lead_add(NULL, text, addresses);
-	for (struct lead *lead = leads; lead; lead = lead->next)
+	for (struct lead *lead = links.leads; lead; lead = lead->next)
 		if (strcmp(lead->name, text) == 0) {
 			lead->listed = lead->told = true;
 			lead->seen_ns = tpck_clock_monotonic_ns();
@@ -656,7 +660,7 @@ static void on_arrived(void *context, struct tpck_link *link, const void *head, 
 /* The agent's file is there still. */
 static bool lead_is_known(void *context, const char *name)
 {
-	struct lead *lead = leads;
+	struct lead *lead = links.leads;
 
 	(void)context;
 	while (lead && (lead->listed || strcmp(lead->name, name) != 0))
@@ -669,7 +673,7 @@ static bool lead_is_known(void *context, const char *name)
 /* Those that mpirun has started. */
 static void look_for_launched(void)
 {
-	for (struct lead *lead = leads; lead; lead = lead->next)
+	for (struct lead *lead = links.leads; lead; lead = lead->next)
 		lead->found = false;
 	peers.ops->each(peers.transport, lead_add, NULL);
 }
@@ -679,7 +683,7 @@ static void look_for_alone(void)
 {
 	if (!peers.ops->each || peers.agent->together || peers.ending)
 		return;
-	for (const struct lead *lead = leads; lead; lead = lead->next) {
+	for (const struct lead *lead = links.leads; lead; lead = lead->next) {
 		if (lead->found || !alone_is(lead->name))
 			continue;
 		pthread_mutex_lock(&peers.lock);
@@ -693,7 +697,7 @@ static void look_for_alone(void)
 static void listed_add(const char *name, const char *addresses)
 {
 	lead_add(NULL, name, addresses);
-	for (struct lead *lead = leads; lead; lead = lead->next)
+	for (struct lead *lead = links.leads; lead; lead = lead->next)
 		lead->listed = lead->listed || strcmp(lead->name, name) == 0;
 }
 
@@ -711,7 +715,7 @@ static bool store_shows_others(void)
 {
 	size_t length = strlen(peers.host);
 
-	for (const struct lead *lead = leads; lead; lead = lead->next)
+	for (const struct lead *lead = links.leads; lead; lead = lead->next)
 		if (!lead->listed && (strncmp(lead->name, peers.host, length) != 0 || lead->name[length] != '.'))
 			return true;
 	return false;
@@ -719,7 +723,7 @@ static bool store_shows_others(void)
 
 static void forget_told(uint64_t now)
 {
-	for (struct lead **place = &leads, *lead; (lead = *place);) {
+	for (struct lead **place = &links.leads, *lead; (lead = *place);) {
 		if (lead->told && is_reached(lead))
 			lead->seen_ns = now;
 		if (lead->told && now > lead->seen_ns + TOLD_NS) {
@@ -736,9 +740,9 @@ static void look_for_nodes(uint64_t now)
 	char list[TPCK_SETTING_TEXT_MAX], *rest = list, *name, addresses[1024];
 	uint16_t port;
 
-	if (now < resolve_ns)
+	if (now < links.resolve_ns)
 		return;
-	resolve_ns = now + 20 * SEC;
+	links.resolve_ns = now + 20 * SEC;
 	snprintf(list, sizeof list, "%s", home.settings.nodes);
 	while ((name = strtok_r(rest, ", ", &rest)))
 		if (tpck_rendezvous_resolve(name, TPCK_PEERS_PORT, addresses, sizeof addresses, &port, NULL) == 0)
@@ -787,30 +791,30 @@ static void try_lead(struct lead *lead, uint64_t now)
 
 static void look_for_files(uint64_t now)
 {
-	if (now < list_ns)
+	if (now < links.list_ns)
 		return;
 	if (!peers.scanned)
-		unquiet_ns = now + QUIET_NS;
-	for (struct lead *lead = leads; lead; lead = lead->next)
+		links.unquiet_ns = now + QUIET_NS;
+	for (struct lead *lead = links.leads; lead; lead = lead->next)
 		lead->found = false;
 	tpck_rendezvous_each(peers.folder, peers.node, lead_is_known, lead_add, NULL);
-	for (struct lead **place = &leads; *place;) {
+	for (struct lead **place = &links.leads; *place;) {
 		struct lead *lead = *place;
 
 		if (lead->listed) {
 			place = &lead->next;
 		} else if (lead->found) {
 			if (!lead->node[0] || !is_reached(lead))
-				unquiet_ns = now + QUIET_NS;
+				links.unquiet_ns = now + QUIET_NS;
 			snprintf(lead->node, sizeof lead->node, "%s", lead->name);
 			place = &lead->next;
 		} else {
 			*place = lead->next;
 			free(lead);
-			unquiet_ns = now + QUIET_NS;
+			links.unquiet_ns = now + QUIET_NS;
 		}
 	}
-	list_ns = now < unquiet_ns ? 0 : now + LOOK_NS;
+	links.list_ns = now < links.unquiet_ns ? 0 : now + LOOK_NS;
 }
 
 static void look(uint64_t now)
@@ -824,7 +828,7 @@ static void look(uint64_t now)
 	if (peers.listed && !(listed_is_master() && store_shows_others()))
 		listed_look(now, listed_add);
 	forget_told(now);
-	for (struct lead *lead = leads; lead; lead = lead->next) {
+	for (struct lead *lead = links.leads; lead; lead = lead->next) {
 		/* Where the ranks meet nobody knows of this one. */
 		bool first = !peers.scanned || strcmp(peers.node, lead->name) < 0 || (listed_is_master() && lead->listed && !lead->told);
 
@@ -848,9 +852,9 @@ static bool renew_transport(uint64_t now)
 	char addresses[4096];
 
 	if (peers.transport) {
-		if (now < renew_ns || !peers.ops->outdated)
+		if (now < links.renew_ns || !peers.ops->outdated)
 			return true;
-		renew_ns = now + RENEW_NS;
+		links.renew_ns = now + RENEW_NS;
 		for (const struct peer *peer = peers.list; peer; peer = peer->next)
 			if (peer->state == PEER_KNOWN)
 				return true;
@@ -873,7 +877,7 @@ static bool renew_transport(uint64_t now)
 	tpck_rendezvous_addresses(peers.ops->port(peers.transport), addresses, sizeof addresses);
 	if (peers.folder[0] && !home.settings.nodes[0] && tpck_rendezvous_write(peers.folder, peers.node, addresses, &err))
 		tpck_log_warn("%s", err.text);
-	for (struct lead *lead = leads; lead; lead = lead->next)
+	for (struct lead *lead = links.leads; lead; lead = lead->next)
 		lead->next_ns = 0;
 	return true;
 }
@@ -883,7 +887,7 @@ static void tick(uint64_t now)
 	struct peer *next;
 	uint64_t own;
 
-	tick_ns = now + TICK_NS;
+	links.tick_ns = now + TICK_NS;
 	if (!renew_transport(now))
 		return;
 	look_for_alone();
@@ -902,13 +906,13 @@ static void tick(uint64_t now)
 	}
 	cargo->tick(now);
 	look(now);
-	if (peers.folder[0] && now > touch_ns) {
-		if (now > clear_ns)
+	if (peers.folder[0] && now > links.touch_ns) {
+		if (now > links.clear_ns)
 			tpck_rendezvous_clear(peers.folder, peers.node);
 		else
 			tpck_rendezvous_touch(peers.folder, peers.node);
-		clear_ns = now > clear_ns ? now + CLEAR_NS : clear_ns;
-		touch_ns = now + TOUCH_NS;
+		links.clear_ns = now > links.clear_ns ? now + CLEAR_NS : links.clear_ns;
+		links.touch_ns = now + TOUCH_NS;
 	}
 }
 
@@ -939,7 +943,7 @@ static bool run_errands(void)
 	peers.errands_end = &peers.errands;
 	stop = peers.stop;
 	if (peers.tick_now)
-		tick_ns = 0;
+		links.tick_ns = 0;
 	pthread_mutex_unlock(&peers.lock);
 	for (; errand; errand = next) {
 		next = errand->next;
@@ -968,11 +972,11 @@ void *peers_thread(void *unused)
 	while (run_errands()) {
 		uint64_t now = tpck_clock_monotonic_ns(), resume_ns;
 
-		if (now >= tick_ns)
+		if (now >= links.tick_ns)
 			tick(now);
 		resume_ns = cargo->resume();
 		if (!peers.transport)
-			(void)poll(&(struct pollfd){.fd = peers.wake, .events = POLLIN}, 1, wait_ms(tick_ns));
+			(void)poll(&(struct pollfd){.fd = peers.wake, .events = POLLIN}, 1, wait_ms(links.tick_ns));
 		else if (!peers.ops->progress(peers.transport))
 			peers.ops->wait(peers.transport, peers.wake, wait_ms(resume_ns));
 	}

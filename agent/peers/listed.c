@@ -33,18 +33,20 @@ static struct node {
 	char name[TPCK_NODELIST_NAME];
 	uint64_t next_ns;
 } *nodes;
-static size_t count, turn;
-static uint16_t job_port;
-/* Where the ranks meet: the only node, whose name may come to be another. */
-static bool by_master, here;
-/* Under the lock. */
-static char master[TPCK_NODELIST_NAME];
-static uint64_t master_since_ns; /* CLOCK_REALTIME of the start whose ranks said so; 0: this agent's environment does */
+static struct {
+	size_t count, turn;    /* of the nodes */
+	uint16_t job_port;
+	/* Where the ranks meet: the only node, whose name may come to be another. */
+	bool by_master, here;
+	/* Under the lock. */
+	char master[TPCK_NODELIST_NAME];
+	uint64_t master_since_ns; /* CLOCK_REALTIME of the start whose ranks said so; 0: this agent's environment does */
+} listed;
 
 static void add(void *unused, const char *name)
 {
 	(void)unused;
-	snprintf(nodes[count++].name, sizeof nodes->name, "%s", name);
+	snprintf(nodes[listed.count++].name, sizeof nodes->name, "%s", name);
 }
 
 /* False: there are no others, or the store shows them. */
@@ -70,7 +72,7 @@ static bool read_list(void)
 
 static bool is_of_others(const char *host)
 {
-	return host && host[0] && strlen(host) < sizeof master && strcmp(host, "localhost") != 0 && strncmp(host, "127.", 4) != 0 &&
+	return host && host[0] && strlen(host) < sizeof listed.master && strcmp(host, "localhost") != 0 && strncmp(host, "127.", 4) != 0 &&
 	       strcmp(host, "::1") != 0;
 }
 
@@ -83,9 +85,9 @@ static bool read_master(void)
 	nodes = calloc(1, sizeof *nodes);
 	if (!nodes)
 		return false;
-	count = 1;
-	by_master = true;
-	strcpy(master, host);
+	listed.count = 1;
+	listed.by_master = true;
+	strcpy(listed.master, host);
 	return true;
 }
 
@@ -93,13 +95,13 @@ bool listed_follow(const char *host, uint64_t since_ns)
 {
 	bool is_new = false;
 
-	if (!by_master || !is_of_others(host))
+	if (!listed.by_master || !is_of_others(host))
 		return false;
 	pthread_mutex_lock(&peers.lock);
-	if (since_ns > master_since_ns) {
-		is_new = strcmp(master, host) != 0;
-		strcpy(master, host);
-		master_since_ns = since_ns;
+	if (since_ns > listed.master_since_ns) {
+		is_new = strcmp(listed.master, host) != 0;
+		strcpy(listed.master, host);
+		listed.master_since_ns = since_ns;
 	}
 	pthread_mutex_unlock(&peers.lock);
 	return is_new;
@@ -108,11 +110,11 @@ bool listed_follow(const char *host, uint64_t since_ns)
 void listed_say(uint64_t serial)
 {
 	struct tpck_peer_message head = {0};
-	char host[sizeof master];
+	char host[sizeof listed.master];
 
 	pthread_mutex_lock(&peers.lock);
-	head.value = by_master ? master_since_ns : 0;
-	strcpy(host, master);
+	head.value = listed.by_master ? listed.master_since_ns : 0;
+	strcpy(host, listed.master);
 	pthread_mutex_unlock(&peers.lock);
 	if (head.value)
 		peers_say(serial, TPCK_PEER_MASTER, &head, host, strlen(host));
@@ -127,12 +129,12 @@ void peers_master(const char *host)
 
 bool listed_is_master(void)
 {
-	return by_master;
+	return listed.by_master;
 }
 
 bool listed_here(void)
 {
-	return here;
+	return listed.here;
 }
 
 /* What TRANSPCKPT_SECRET says, or one in the user's state folder, which is mostly at home and all nodes see. */
@@ -160,19 +162,19 @@ bool listed_begin(uint16_t *port)
 	if (!tpck_settings_are_local(&home.settings) || !(read_list() || read_master()))
 		return false;
 	if (find_secret(path, sizeof path, &err)) {
-		tpck_log_warn("nodes are not found by %s, for TRANSPCKPT_SECRET is not set: %s", by_master ? "MASTER_ADDR" : "Slurm's list of them",
+		tpck_log_warn("nodes are not found by %s, for TRANSPCKPT_SECRET is not set: %s", listed.by_master ? "MASTER_ADDR" : "Slurm's list of them",
 			      err.text);
-		by_master = false;
+		listed.by_master = false;
 		return false;
 	}
 	snprintf(text, sizeof text, "%u %.200s", (unsigned)getuid(), home.job);
-	*port = job_port = (uint16_t)(PORT_FIRST + tpck_digest64(text, strlen(text), 0) % PORT_COUNT);
-	if (by_master)
+	*port = listed.job_port = (uint16_t)(PORT_FIRST + tpck_digest64(text, strlen(text), 0) % PORT_COUNT);
+	if (listed.by_master)
 		tpck_log_info("the store may be this node's own: others are also looked for at port %u of %.200s, where the ranks meet, by the secret %s",
-			      job_port, master, path);
+			      listed.job_port, listed.master, path);
 	else
 		tpck_log_info("the store may be this node's own: others are also looked for at port %u of the %zu nodes that Slurm lists, by the secret %s",
-			      job_port, count, path);
+			      listed.job_port, listed.count, path);
 	return true;
 }
 
@@ -180,8 +182,8 @@ bool listed_begin(uint16_t *port)
 static void follow_master(void)
 {
 	pthread_mutex_lock(&peers.lock);
-	if (strcmp(nodes->name, master) != 0) {
-		strcpy(nodes->name, master);
+	if (strcmp(nodes->name, listed.master) != 0) {
+		strcpy(nodes->name, listed.master);
 		nodes->next_ns = 0;
 	}
 	pthread_mutex_unlock(&peers.lock);
@@ -201,19 +203,19 @@ static bool are_here(const char *addresses)
 
 void listed_look(uint64_t now, void (*visit)(const char *name, const char *addresses))
 {
-	if (by_master)
+	if (listed.by_master)
 		follow_master();
-	for (size_t i = 0; i < count && tpck_clock_monotonic_ns() < now + LOOK_NS; i++, turn++) {
-		struct node *node = &nodes[turn % count];
+	for (size_t i = 0; i < listed.count && tpck_clock_monotonic_ns() < now + LOOK_NS; i++, listed.turn++) {
+		struct node *node = &nodes[listed.turn % listed.count];
 		char addresses[1024];
 		uint16_t port;
 
 		if (now < node->next_ns || strcmp(node->name, peers.host) == 0)
 			continue;
-		if (tpck_rendezvous_resolve(node->name, job_port, addresses, sizeof addresses, &port, NULL) == 0) {
+		if (tpck_rendezvous_resolve(node->name, listed.job_port, addresses, sizeof addresses, &port, NULL) == 0) {
 			node->next_ns = now + AGAIN_NS;
-			here = by_master && are_here(addresses);
-			if (!here)
+			listed.here = listed.by_master && are_here(addresses);
+			if (!listed.here)
 				visit(node->name, addresses);
 		} else {
 			node->next_ns = now + UNKNOWN_NS;

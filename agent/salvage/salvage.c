@@ -38,8 +38,12 @@ enum { TRIES = 8 };
 /* How often it is looked whether an owner is there. */
 #define PROOF_NS (SEC / 5)
 
-static struct salvage *list;
-static uint64_t numbers, asked_ns, stopping_ns; /* the latter two: when a start asked for what is here, and this agent was told to end */
+static struct {
+	struct salvage *list;
+	uint64_t numbers;
+	uint64_t asked_ns;     /* when a start asked for what is here */
+	uint64_t stopping_ns;  /* when this agent was told to end */
+} salvages;
 
 static uint64_t later(uint64_t a, uint64_t b)
 {
@@ -48,7 +52,7 @@ static uint64_t later(uint64_t a, uint64_t b)
 
 static struct salvage *salvage_of(uint64_t generation)
 {
-	struct salvage *s = list;
+	struct salvage *s = salvages.list;
 
 	while (s && s->generation != generation)
 		s = s->next;
@@ -57,7 +61,7 @@ static struct salvage *salvage_of(uint64_t generation)
 
 static struct salvage *salvage_at(uint64_t number)
 {
-	struct salvage *s = list;
+	struct salvage *s = salvages.list;
 
 	while (s && (s->number != number || s->phase == SALVAGE_IDLE))
 		s = s->next;
@@ -107,8 +111,8 @@ static struct salvage *note(uint64_t generation, uint32_t world)
 	s->generation = generation;
 	s->world = world;
 	s->since_ns = tpck_clock_monotonic_ns();
-	s->next = list;
-	return list = s;
+	s->next = salvages.list;
+	return salvages.list = s;
 }
 
 /* Ranks that are here wait for others that are lost, or have died of it. */
@@ -124,13 +128,13 @@ static void note_all(struct agent *agent)
 	size_t count = copies_left(&rows);
 	struct salvage *s;
 
-	for (s = list; s; s = s->next)
+	for (s = salvages.list; s; s = s->next)
 		s->left = s->unproven = false;
 	for (const struct launch *launch = agent->launches; launch; launch = launch->next)
 		if (is_left(agent, launch) && (s = note(launch->generation, launch->world)))
 			s->left = true;
 	for (size_t i = 0; i < count; i++) {
-		bool unproven = rows[i].there && agent->stopping && rows[i].seen_ns < stopping_ns;
+		bool unproven = rows[i].there && agent->stopping && rows[i].seen_ns < salvages.stopping_ns;
 
 		if ((rows[i].there && !unproven) || !(s = note(rows[i].generation, rows[i].world)))
 			continue;
@@ -155,7 +159,7 @@ static void forget(struct salvage *s)
 /* What is not left any more: its owner has come back, or a newer start has made it history. */
 static void sweep(void)
 {
-	for (struct salvage **place = &list; *place;) {
+	for (struct salvage **place = &salvages.list; *place;) {
 		struct salvage *s = *place;
 
 		if (s->left || s->unproven || s->phase != SALVAGE_IDLE) {
@@ -175,7 +179,7 @@ static bool is_wanted(const struct salvage *s)
 
 bool salvage_owes(void)
 {
-	for (const struct salvage *s = list; s; s = s->next)
+	for (const struct salvage *s = salvages.list; s; s = s->next)
 		if (is_wanted(s) || s->phase != SALVAGE_IDLE || (s->unproven && !s->done))
 			return true;
 	return false;
@@ -190,7 +194,7 @@ bool salvage_needs(uint64_t generation)
 
 void salvage_say_kept(struct agent *agent)
 {
-	for (const struct salvage *s = list; s; s = s->next)
+	for (const struct salvage *s = salvages.list; s; s = s->next)
 		if (s->left && !s->done && !salvage_launch(agent, s->generation))
 			tpck_log_warn("what lost nodes had of generation %" PRIu64 " is not durable, and its copies here stay in memory: %s",
 				      s->generation, flush_complaint());
@@ -225,7 +229,7 @@ static void saved(struct agent *agent, uint64_t generation, uint64_t step, enum 
 	s->done = done;
 	s->tries = 0;
 	s->gave_up = end == TPCK_LEFT_NOTHING || (end == TPCK_LEFT_FAILED && agent->stopping) ||
-		     (end == TPCK_LEFT_LATER && agent->stopping && now > later(s->since_ns, stopping_ns) + PROVEN_NS);
+		     (end == TPCK_LEFT_LATER && agent->stopping && now > later(s->since_ns, salvages.stopping_ns) + PROVEN_NS);
 	s->next_ns = now + (agent->stopping ? SEC : LATER_NS);
 }
 
@@ -318,9 +322,9 @@ static void ask(struct agent *agent, struct salvage *s)
 	struct tpck_accord_holding *rows;
 	size_t count;
 
-	if (!numbers)
-		numbers = tpck_clock_realtime_ns();
-	s->number = ++numbers;
+	if (!salvages.numbers)
+		salvages.numbers = tpck_clock_realtime_ns();
+	s->number = ++salvages.numbers;
 	s->point = (struct tpck_point){s->generation, 0};
 	s->part_of = malloc(s->world * sizeof *s->part_of);
 	s->ordinal = calloc(s->world, sizeof *s->ordinal);
@@ -543,7 +547,7 @@ void salvage_joined(struct agent *agent, uint64_t number, int rc, const char *wh
 
 static void asked(void)
 {
-	asked_ns = tpck_clock_monotonic_ns();
+	salvages.asked_ns = tpck_clock_monotonic_ns();
 }
 
 static void said(struct agent *agent, const char *node, const char *host, const struct tpck_accord_message *message, const char *more, size_t size)
@@ -584,7 +588,7 @@ static void said(struct agent *agent, const char *node, const char *host, const 
 /* Whoever is met while others are asked is asked too. */
 static void met(struct agent *agent, const char *node)
 {
-	for (struct salvage *s = list; s; s = s->next) {
+	for (struct salvage *s = salvages.list; s; s = s->next) {
 		s->gave_up = false;
 		if (s->phase == SALVAGE_ASKING && !tpck_inquiry_ask(&s->inquiry, node))
 			say_left(agent, s, node);
@@ -596,7 +600,7 @@ static void lost(struct agent *agent, const char *node, const char *host)
 	struct salvage *s, *next;
 
 	(void)host;
-	for (s = list; s; s = next) {
+	for (s = salvages.list; s; s = next) {
 		bool writes = false;
 
 		next = s->next;
@@ -652,9 +656,9 @@ static uint64_t due_at(const struct agent *agent, const struct salvage *s)
 	uint64_t at = s->since_ns;
 
 	if (agent->stopping)
-		at = later(at, stopping_ns);
+		at = later(at, salvages.stopping_ns);
 	else if (!agent->nobody_returns)
-		at = sooner(later(at + AFTER_NS, asked_ns ? asked_ns + ASKED_NS : 0), last_at(s));
+		at = sooner(later(at + AFTER_NS, salvages.asked_ns ? salvages.asked_ns + ASKED_NS : 0), last_at(s));
 	return later(later(at, s->leader[0] ? s->leader_until_ns : 0), s->next_ns) +
 	       stagger_of((struct agent *)(uintptr_t)agent, s->generation);
 }
@@ -690,15 +694,15 @@ static void consider_all(struct agent *agent)
 
 	if (!home.settings.peers.count)
 		return;
-	if (agent->stopping && !stopping_ns) {
-		stopping_ns = now;
-		for (struct salvage *s = list; s; s = s->next) {
+	if (agent->stopping && !salvages.stopping_ns) {
+		salvages.stopping_ns = now;
+		for (struct salvage *s = salvages.list; s; s = s->next) {
 			s->gave_up = false;
 			s->next_ns = 0;
 		}
 	}
 	note_all(agent);
-	for (struct salvage *s = list; s; s = s->next)
+	for (struct salvage *s = salvages.list; s; s = s->next)
 		advance(agent, s, now);
 	sweep();
 }
@@ -707,7 +711,7 @@ static uint64_t deadline(const struct agent *agent)
 {
 	uint64_t soonest = UINT64_MAX, now = tpck_clock_monotonic_ns();
 
-	for (const struct salvage *s = list; s; s = s->next) {
+	for (const struct salvage *s = salvages.list; s; s = s->next) {
 		uint64_t at = UINT64_MAX;
 
 		if (s->phase == SALVAGE_ASKING)

@@ -53,15 +53,18 @@ struct count_job {
 	int rc;
 	struct tpck_interval_history rate[TPCK_TIERS_MAX];
 };
-static bool counting, count_again = true;
 
-static struct keeper keepers[TPCK_TIERS_MAX];
-static struct tpck_interval_history intervals[TPCK_TIERS_MAX];
-static char whose[96]; /* of every event: this agent's */
-static char host[65];
-static uint64_t serial;
-static uint64_t flush_bytes; /* of the last checkpoint that became durable */
-static double flush_sec;
+static struct {
+	struct keeper keepers[TPCK_TIERS_MAX];
+	struct tpck_interval_history intervals[TPCK_TIERS_MAX];
+	bool counting, count_again;
+	char whose[96];        /* of every event: this agent's */
+	char host[65];
+	uint64_t serial;       /* of the newest event */
+	/* of the last checkpoint that became durable */
+	uint64_t flush_bytes;
+	double flush_sec;
+} events = {.count_again = true};
 
 /* ---- the tier's thread ---------------------------------------------------------------------- */
 
@@ -140,7 +143,7 @@ static void wait_for_tier(struct lines *lines, const char *text, size_t size, bo
 static void history_done(struct agent *agent, struct job *base)
 {
 	struct history_job *job = (struct history_job *)base;
-	struct keeper *keeper = &keepers[job->tier];
+	struct keeper *keeper = &events.keepers[job->tier];
 
 	(void)agent;
 	loop.jobs--;
@@ -186,9 +189,9 @@ static void count_done(struct agent *agent, struct job *base)
 
 	(void)agent;
 	loop.jobs--;
-	counting = false;
+	events.counting = false;
 	for (size_t i = 0; !job->rc && i < home.tiers.count; i++) {
-		struct tpck_interval_history *known = &intervals[i];
+		struct tpck_interval_history *known = &events.intervals[i];
 
 		known->failures = job->rate[i].failures;
 		known->observed_sec = job->rate[i].observed_sec;
@@ -198,16 +201,16 @@ static void count_done(struct agent *agent, struct job *base)
 
 static void consider_counting(void)
 {
-	struct count_job *job = count_again && !counting ? calloc(1, sizeof *job) : NULL;
+	struct count_job *job = events.count_again && !events.counting ? calloc(1, sizeof *job) : NULL;
 
 	if (!job)
 		return;
-	count_again = false;
-	counting = true;
+	events.count_again = false;
+	events.counting = true;
 	job->job.run = count_run;
 	job->job.done = count_done;
 	loop.jobs++;
-	worker_give(&keepers[0].worker, &job->job);
+	worker_give(&events.keepers[0].worker, &job->job);
 }
 
 static void consider(struct agent *agent)
@@ -217,7 +220,7 @@ static void consider(struct agent *agent)
 	(void)agent;
 	consider_counting();
 	for (size_t i = 0; i < home.tiers.count; i++) {
-		struct keeper *keeper = &keepers[i];
+		struct keeper *keeper = &events.keepers[i];
 		struct history_job *job;
 
 		if (!has_work(keeper) || now < keeper->retry_ns || !(job = calloc(1, sizeof *job)))
@@ -240,8 +243,8 @@ static uint64_t deadline(const struct agent *agent)
 
 	(void)agent;
 	for (size_t i = 0; i < home.tiers.count; i++)
-		if (has_work(&keepers[i]) && keepers[i].retry_ns < soonest)
-			soonest = keepers[i].retry_ns;
+		if (has_work(&events.keepers[i]) && events.keepers[i].retry_ns < soonest)
+			soonest = events.keepers[i].retry_ns;
 	return soonest;
 }
 
@@ -251,11 +254,11 @@ static int begin(struct agent *agent, struct tpck_error *err)
 
 	(void)agent;
 	(void)err;
-	if (gethostname(host, sizeof host - 1))
-		snprintf(host, sizeof host, "?");
-	snprintf(whose, sizeof whose, "%s.%d.%" PRIx64, host, (int)getpid(), tpck_clock_realtime_ns());
+	if (gethostname(events.host, sizeof events.host - 1))
+		snprintf(events.host, sizeof events.host, "?");
+	snprintf(events.whose, sizeof events.whose, "%s.%d.%" PRIx64, events.host, (int)getpid(), tpck_clock_realtime_ns());
 	for (size_t i = 0; i < home.tiers.count && !rc; i++)
-		rc = worker_start(&keepers[i].worker);
+		rc = worker_start(&events.keepers[i].worker);
 	return rc;
 }
 
@@ -264,7 +267,7 @@ static void stop(struct agent *agent)
 {
 	(void)agent;
 	for (size_t i = 0; i < home.tiers.count; i++) {
-		struct keeper *keeper = &keepers[i];
+		struct keeper *keeper = &events.keepers[i];
 		struct history_job last = {.tier = i, .lines = keeper->waiting};
 
 		worker_stop(&keeper->worker);
@@ -277,7 +280,7 @@ const struct loop_part history_loop = {.begin = begin, .consider = consider, .de
 
 struct tpck_interval_history *history_interval(size_t tier)
 {
-	return &intervals[tier];
+	return &events.intervals[tier];
 }
 
 /* ---- QUERY ---------------------------------------------------------------------------------- */
@@ -306,12 +309,12 @@ void history_answer(json_object *answer)
 						      : set->unit == TPCK_INTERVAL_ITERATIONS ? "iterations" : "auto"));
 	json_object_object_add(answer, "durable_count", json_object_new_double(set->count));
 	for (size_t i = 0; i < home.tiers.count; i++)
-		json_object_array_add(tiers, interval_json(home.tiers.name[i], &intervals[i]));
+		json_object_array_add(tiers, interval_json(home.tiers.name[i], &events.intervals[i]));
 	json_object_object_add(answer, "intervals", tiers);
-	if (flush_sec <= 0)
+	if (events.flush_sec <= 0)
 		return;
-	json_object_object_add(answer, "flush_bytes", json_object_new_uint64(flush_bytes));
-	json_object_object_add(answer, "flush_sec", json_object_new_double(flush_sec));
+	json_object_object_add(answer, "flush_bytes", json_object_new_uint64(events.flush_bytes));
+	json_object_object_add(answer, "flush_sec", json_object_new_double(events.flush_sec));
 }
 
 /* ---- events --------------------------------------------------------------------------------- */
@@ -343,8 +346,8 @@ static json_object *event_new(const char *kind)
 
 	put(event, "at_ns", tpck_clock_realtime_ns());
 	put_text(event, "event", kind);
-	put_text(event, "agent", whose);
-	put(event, "serial", ++serial);
+	put_text(event, "agent", events.whose);
+	put(event, "serial", ++events.serial);
 	return event;
 }
 
@@ -385,11 +388,11 @@ static void note(json_object *event)
 		if (tpck_path_join(path, sizeof path, home.folder, TPCK_HISTORY) == 0)
 			(void)tpck_history_append((struct tpck_below){AT_FDCWD, 0}, path, line, size, TPCK_HISTORY_BYTES, NULL);
 		for (size_t i = 0; i < home.tiers.count; i++)
-			wait_for_tier(&keepers[i].waiting, line, size, false);
+			wait_for_tier(&events.keepers[i].waiting, line, size, false);
 	}
 	free(line);
 	/* What is durable or copied changes no rate. */
-	count_again = count_again || strcmp(kind, "started") == 0 || strcmp(kind, "died") == 0 || strcmp(kind, "ended") == 0;
+	events.count_again = events.count_again || strcmp(kind, "started") == 0 || strcmp(kind, "died") == 0 || strcmp(kind, "ended") == 0;
 	json_object_put(event);
 }
 
@@ -410,7 +413,7 @@ void history_taken_over(const struct live *live)
 {
 	json_object *event = session_event("taken over", live);
 
-	put_text(event, "host", host);
+	put_text(event, "host", events.host);
 	note(event);
 }
 
@@ -441,7 +444,7 @@ void history_started(const struct live *live)
 {
 	json_object *event = session_event("started", live);
 
-	put_text(event, "host", host);
+	put_text(event, "host", events.host);
 	put(event, "pid", (uint64_t)live->pid);
 	put(event, "world", live->launch->world);
 	put_executable(event, live->session->identity);
@@ -530,8 +533,8 @@ void history_ended(const struct live *live)
 
 static void note_durable(json_object *event, const struct tpck_manifest *manifest, uint64_t write_ns, uint64_t verify_ns)
 {
-	flush_bytes = manifest->stored_bytes;
-	flush_sec = (double)write_ns / 1e9;
+	events.flush_bytes = manifest->stored_bytes;
+	events.flush_sec = (double)write_ns / 1e9;
 	put_text(event, "tier", home.tiers.name[0]);
 	put(event, "step", manifest->point.step);
 	put(event, "bytes", tpck_manifest_bytes(manifest));
