@@ -78,22 +78,37 @@ bool tpck_process_has_mapped(int pid, const char *end, char *path, size_t size, 
 	return found;
 }
 
-int tpck_process_parent(int pid)
+/* What /proc/PID/stat says behind the program's name, which may have anything in it: a state, a space, the parent. "": nothing. */
+static const char *state_of(int pid, char text[512])
 {
-	char path[40], text[512], *end;
+	char path[40], *end;
 	long got;
 	int fd;
 
 	snprintf(path, sizeof path, "/proc/%d/stat", pid);
 	fd = tpck_sys_openat(AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0);
-	got = fd >= 0 ? tpck_sys_read(fd, text, sizeof text - 1) : -1;
+	got = fd >= 0 ? tpck_sys_read(fd, text, 511) : -1;
 	if (fd >= 0)
 		tpck_sys_close(fd);
-	if (got <= 0)
-		return 0;
-	text[got] = '\0';
+	text[got > 0 ? got : 0] = '\0';
 	end = strrchr(text, ')');
-	return end && end[1] && end[2] ? atoi(end + 4) : 0;
+	return end && end[1] && end[2] ? end + 2 : "";
+}
+
+int tpck_process_parent(int pid)
+{
+	char text[512];
+	const char *state = state_of(pid, text);
+
+	return *state ? atoi(state + 1) : 0;
+}
+
+bool tpck_process_stands(int pid)
+{
+	char text[512];
+	const char *state = state_of(pid, text);
+
+	return *state == 'T' || *state == 't';
 }
 
 bool tpck_process_descends(int pid, int from)

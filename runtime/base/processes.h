@@ -20,6 +20,8 @@ bool tpck_process_names_library(const char *process, const char *file);
 bool tpck_process_has_mapped(int pid, const char *end, char *path, size_t size, bool *library);
 /* 0: it is gone. */
 int tpck_process_parent(int pid);
+/* Whether somebody has stopped it (SIGSTOP, a debugger). */
+bool tpck_process_stands(int pid);
 bool tpck_process_descends(int pid, int from);
 /* Calls with each name in a folder of /proc that is a number, until that says true. */
 bool tpck_process_any_number(const char *folder, bool (*call)(const char *name, void *what), void *what);

@@ -12,7 +12,7 @@
 
 typedef _Atomic int32_t tpck_shared_lock; /* the process that holds it, or 0 */
 
-/* False: somebody who is still there holds it for long, as one that is stopped. Keeps errno. */
+/* Waits for who holds it, a second at most. False: that one is there, and was stopped, or does not get on. Keeps errno. */
 bool (tpck_shared_lock_take)(tpck_shared_lock *lock);
 void (tpck_shared_lock_free)(tpck_shared_lock *lock);
 

@@ -124,10 +124,17 @@ void tpck_network_session(const char *folder, const struct tpck_log_position *cu
 
 void tpck_network_children_boundary(struct tpck_log *log)
 {
+	static bool said;
+
 	if (early.mail)
 		tpck_mail_take(early.mail, log);
 	if (own.mail)
 		tpck_mail_take(own.mail, log);
+	if (!said && ((early.mail && tpck_mail_lost(early.mail)) || (own.mail && tpck_mail_lost(own.mail)))) {
+		said = true;
+		tpck_log_warn("what forked children and programs that were started say to others is not all in the record (more than %d KiB between two iterations, or "
+			      "one was stopped just then): a resume sends some of it again", TPCK_SPEAKERS_MAIL >> 10);
+	}
 }
 
 static bool path_of_left(char path[sizeof session + 16])

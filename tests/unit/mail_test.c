@@ -8,6 +8,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "runtime/base/shared_lock.h"
@@ -36,6 +37,7 @@ static void locks(void)
 {
 	tpck_shared_lock *lock = mmap(NULL, sizeof *lock, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	pid_t child = fork();
+	struct timespec before, after;
 	int tell[2];
 	char byte;
 
@@ -57,11 +59,29 @@ static void locks(void)
 	}
 	(void)!read(tell[0], &byte, 1);
 	tap_ok(!tpck_shared_lock_take(lock), "that of one that is there is not", "");
+	kill(child, SIGSTOP);
+	waitpid(child, NULL, WUNTRACED);
+	clock_gettime(CLOCK_MONOTONIC, &before);
+	tap_ok(!tpck_shared_lock_take(lock), "nor that of one that is stopped,", "");
+	clock_gettime(CLOCK_MONOTONIC, &after);
+	tap_ok(after.tv_sec - before.tv_sec < 1 || after.tv_nsec < before.tv_nsec, "which nobody waits for", "");
 	/* Nobody waits for it yet. */
 	kill(child, SIGKILL);
 	siginfo_t ended;
 	waitid(P_PID, (id_t)child, &ended, WEXITED | WNOWAIT);
 	tap_ok(tpck_shared_lock_take(lock), "but once it has ended", "");
+	waitpid(child, NULL, 0);
+	/* One that has no processor for a while, as where many want one. */
+	child = fork();
+	if (!child) {
+		atomic_store(lock, getpid());
+		(void)!write(tell[1], "", 1);
+		usleep(100000);
+		tpck_shared_lock_free(lock);
+		_exit(0);
+	}
+	(void)!read(tell[0], &byte, 1);
+	tap_ok(tpck_shared_lock_take(lock) && atomic_load(lock) == getpid(), "who is there and gets on is waited for", "");
 	waitpid(child, NULL, 0);
 }
 
