@@ -502,6 +502,27 @@ static long by_any(const char *way, int number)
 	return order;
 }
 
+/* Hears one line of a program, and the other one when the next program is started. */
+static long by_half(const char *way, int number)
+{
+	static FILE *at_work;
+	char line[200];
+	long status = 0;
+
+	(void)way;
+	if (at_work) {
+		make("go");
+		hear_lines(at_work);
+		status = pclose(at_work);
+	}
+	unlink("go");
+	snprintf(line, sizeof line, "echo half %d >> calls; echo first %d; while [ ! -e go ]; do sleep 0.02; done; echo second %d", number, number, number);
+	at_work = popen(line, "r");
+	if (at_work && fgets(said + heard, (int)(SAID - heard), at_work))
+		heard += strlen(said + heard);
+	return status;
+}
+
 /* Who ignores its children's ends hears of none: the wait is over when there is no child left. */
 static long by_ignoring(const char *way, int number)
 {
@@ -524,7 +545,7 @@ static const struct way {
 } ways[] = {
 	{"popen", by_popen}, {"stream", by_reading}, {"readv", by_reading}, {"recv", by_reading}, {"recvmsg", by_reading}, {"descriptor", by_descriptor}, {"spawn", by_spawn},
 	{"worker", by_worker}, {"server", by_server}, {"pool", by_pool}, {"product", by_product}, {"asking", by_asking}, {"daemon", by_daemon}, {"opening", by_opening},
-	{"ledger", by_ledger}, {"others", by_ledger}, {"unnoted", by_crowd}, {"crowd", by_crowd}, {"ignoring", by_ignoring}, {"any", by_any},
+	{"ledger", by_ledger}, {"others", by_ledger}, {"unnoted", by_crowd}, {"crowd", by_crowd}, {"ignoring", by_ignoring}, {"any", by_any}, {"half", by_half},
 };
 
 static void copied(int kind)

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # needs: cores=0.6 about=40s
 """A trainer has other programs do things for it, by one way each time: popen(), programs known by a descriptor, posix_spawn() into files, output that is read by
-streams, lists and calls for sockets, forked children that go on in the same program and have others do things for them. It is killed and started again: what was done before the step that it goes on from is not done again, and
+streams, lists and calls for sockets, a line at a time with iterations in between, forked children that go on in the same program and have others do things for them. It is killed and started again: what was done before the step that it goes on from is not done again, and
 what the trainer heard is what it heard the first time.
 
   tools.py [WAY...]
@@ -14,7 +14,7 @@ import sys
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import job
 
-WAYS = ["popen", "stream", "readv", "recv", "recvmsg", "descriptor", "spawn", "worker", "server", "pool", "product", "asking", "daemon", "opening", "ledger", "others", "unnoted", "crowd", "any"]
+WAYS = ["popen", "stream", "readv", "recv", "recvmsg", "descriptor", "spawn", "worker", "server", "pool", "product", "asking", "daemon", "opening", "ledger", "others", "unnoted", "crowd", "any", "half"]
 BEHIND = re.compile(r"what comes behind step \d+ is done again, with what it starts; the first run started (\d+) programs there: (.*)")
 UNKNOWN = re.compile(r"of some files to which processes wrote that are started again on the way to step \d+ or behind it, it is not known what they got: they may have it twice$", re.M)
 UNNOTED = re.compile(r"a forked child writes to a path of that length, which cannot be noted: File name too long; ")

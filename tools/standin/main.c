@@ -23,7 +23,7 @@
 #include "runtime/wire/segment.h"
 #include "runtime/wire/standin.h"
 
-enum { LOOK_MS = 2, QUIET_MS = 1000, AT_ONCE = 4096 };
+enum { LOOK_MS = 2, QUIET_MS = 1000, AT_ONCE = 4096, DESCRIPTORS = 1024 };
 
 static struct tpck_standin_page *page;
 static bool hears; /* standard input has something that its parent wrote */
@@ -200,6 +200,106 @@ static char **list_of(char **texts, const char *end, uint32_t count)
 	return list;
 }
 
+/* ---- what the program says once more -------------------------------------------------------------- */
+
+/* What goes by a pipe in place of a descriptor, but for its first bytes. */
+struct filter {
+	int from, to; /* from -1: nothing does */
+	uint64_t drop;
+};
+
+static uint64_t said_by(const char *pieces, uint64_t bytes, uint32_t stream)
+{
+	const char *end = pieces + bytes;
+	uint64_t said = 0;
+
+	while ((size_t)(end - pieces) >= sizeof(struct tpck_standin_piece)) {
+		struct tpck_standin_piece piece;
+
+		memcpy(&piece, pieces, sizeof piece);
+		said += piece.stream == stream ? piece.bytes : 0;
+		pieces += sizeof piece + piece.bytes;
+	}
+	return said;
+}
+
+/* False: there is no more, or nobody who hears it. */
+static bool pass(struct filter *filter)
+{
+	char bytes[AT_ONCE];
+	ssize_t got = read(filter->from, bytes, sizeof bytes), done = 0;
+	size_t dropped = got > 0 && filter->drop ? (filter->drop < (uint64_t)got ? (size_t)filter->drop : (size_t)got) : 0;
+
+	filter->drop -= dropped;
+	for (size_t at = dropped; got > 0 && at < (size_t)got; at += (size_t)done) {
+		done = write(filter->to, bytes + at, (size_t)got - at);
+		if (done < 0 && errno != EINTR)
+			return false;
+		done = done < 0 ? 0 : done;
+	}
+	return got > 0 || (got < 0 && errno == EINTR);
+}
+
+static void pass_all(struct filter filters[2])
+{
+	struct pollfd from[2] = {{filters[0].from, POLLIN, 0}, {filters[1].from, POLLIN, 0}};
+
+	/* The program's end is its own matter; what it has said by then is passed on. */
+	for (int number = 1; number < NSIG; number++)
+		if (number != SIGKILL && number != SIGSTOP && number != SIGCONT)
+			signal(number, SIG_IGN);
+	while (from[0].fd >= 0 || from[1].fd >= 0) {
+		if (poll(from, 2, -1) < 0 && errno != EINTR)
+			return;
+		for (int i = 0; i < 2; i++)
+			if (from[i].fd >= 0 && from[i].revents && !pass(&filters[i])) {
+				close(filters[i].from);
+				close(filters[i].to);
+				from[i].fd = -1;
+			}
+	}
+}
+
+/* Before it becomes the program: what that has said, its parent has heard, and is not to hear again. A process that is nobody's child drops as much of it. */
+static void drop_what_was_said(const char *pieces, uint64_t bytes)
+{
+	struct filter filters[2] = {{-1, -1, 0}, {-1, -1, 0}};
+	int into[2] = {-1, -1}, ends[2], status;
+	pid_t child;
+
+	for (int i = 0; i < 2; i++) {
+		filters[i].drop = said_by(pieces, bytes, (uint32_t)i + 1);
+		if (!filters[i].drop || !is_pipe(i + 1) || pipe2(ends, O_CLOEXEC))
+			continue;
+		filters[i].from = fcntl(ends[0], F_DUPFD_CLOEXEC, 10);
+		into[i] = fcntl(ends[1], F_DUPFD_CLOEXEC, 10);
+		filters[i].to = fcntl(i + 1, F_DUPFD_CLOEXEC, 10);
+		close(ends[0]);
+		close(ends[1]);
+	}
+	if (into[0] < 0 && into[1] < 0)
+		return;
+	child = fork();
+	if (!child) {
+		if (fork() == 0) {
+			/* Whose end somebody waits for is not open here. */
+			for (int fd = 0; fd < DESCRIPTORS; fd++)
+				if (fd != filters[0].from && fd != filters[0].to && fd != filters[1].from && fd != filters[1].to)
+					close(fd);
+			pass_all(filters);
+		}
+		_exit(0);
+	}
+	waitpid(child, &status, 0);
+	for (int i = 0; i < 2; i++)
+		if (into[i] >= 0) {
+			dup2(into[i], i + 1);
+			close(into[i]);
+			close(filters[i].from);
+			close(filters[i].to);
+		}
+}
+
 static int become(char *texts, const char *end, const struct tpck_standin_plan *plan, pid_t parent)
 {
 	char *path = texts, **arguments, **variables;
@@ -212,6 +312,7 @@ static int become(char *texts, const char *end, const struct tpck_standin_plan *
 	if (!arguments || !variables || !page || atomic_load(&page->live) != 1)
 		return 127;
 	output_back(parent);
+	drop_what_was_said((const char *)(plan + 1), plan->output);
 	/* A name is looked for along PATH, as posix_spawnp() does. */
 	execvpe(path, arguments, variables);
 	return 127;
