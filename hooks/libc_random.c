@@ -98,6 +98,7 @@ TPCK_EXPORT ssize_t read(int fd, void *buffer, size_t bytes)
 	if (__builtin_expect(is_plain(fd), 1) || !random_descriptor(fd)) {
 		got = real(fd, buffer, bytes);
 		tpck_programs_read(fd, buffer, got);
+		tpck_started_told(got);
 		if (bytes)
 			tpck_network_read(fd, buffer, got);
 		if (fd == STDIN_FILENO && got > 0)

@@ -59,6 +59,7 @@ static void received(int fd, const void *buffer, size_t bytes, int flags, ssize_
 	if (got > 0 && (size_t)got > bytes)
 		got = (ssize_t)bytes;
 	tpck_programs_read(fd, buffer, got);
+	tpck_started_told(got);
 	if (got || bytes)
 		tpck_network_read(fd, buffer, got);
 }

@@ -171,6 +171,15 @@ static inline bool tpck_network_is_started(void)
 {
 	return __builtin_expect(atomic_load_explicit(&tpck_started_now, memory_order_relaxed), 0);
 }
+/* Whoever this process belongs to has no session yet, as far as it is known. It is looked again when it has been told something, since it may have programs
+ * do it: not in a child that shares its memory. */
+extern _Atomic bool tpck_started_early __attribute__((visibility("hidden")));
+void tpck_started_told_slow(void);
+static inline void tpck_started_told(ssize_t got)
+{
+	if (__builtin_expect(atomic_load_explicit(&tpck_started_early, memory_order_relaxed), 0) && got > 0)
+		tpck_started_told_slow();
+}
 /* Whether a datagram to this address, or NULL: to where the socket is connected, is not sent: the first run did. */
 bool tpck_network_mutes(int fd, const struct sockaddr *address, socklen_t bytes, const void *caller);
 /* Descriptors are passed by the connection, as nobody else can, or something is said by it that is not seen here. By a Unix socket, of which the kernel

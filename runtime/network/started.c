@@ -36,7 +36,7 @@ enum standing {
 enum { PATH = 320, GENERATIONS = 64, SAME = 64, SOON_TIMES = 200 };
 #define AGAIN_NS 20000000ull
 static _Atomic int standing;
-_Atomic bool tpck_started_unsure, tpck_started_now;
+_Atomic bool tpck_started_unsure, tpck_started_now, tpck_started_early;
 static tpck_spin moving;             /* the mail below moves to the root's */
 static struct tpck_mail *kept;       /* what is said early */
 static struct tpck_mail *roots_mail; /* NULL: there is none yet */
@@ -45,9 +45,15 @@ static _Atomic bool looks;           /* a thread looks again */
 static _Atomic uint64_t looked_ns;
 static void (*then)(const struct tpck_root *root);
 
+TPCK_AT_START static void stand(enum standing now)
+{
+	atomic_store(&standing, now);
+	atomic_store(&tpck_started_early, now == EARLY);
+}
+
 TPCK_AT_START void tpck_started_may_be(bool may)
 {
-	atomic_store(&standing, may ? UNSURE : NOBODYS);
+	stand(may ? UNSURE : NOBODYS);
 	atomic_store(&tpck_started_unsure, may);
 }
 
@@ -202,7 +208,7 @@ static void belong(const struct tpck_speakers_of *of, const char *session)
 		if (kept)
 			tpck_mail_forward(kept, pass_on, of->mail);
 		roots_mail = of->mail;
-		atomic_store(&standing, BELONGS);
+		stand(BELONGS);
 		atomic_store(&tpck_started_now, true);
 	}
 	tpck_spin_unlock(&moving);
@@ -249,6 +255,12 @@ void tpck_started_looks(void)
 	errno = saved;
 }
 
+void tpck_started_told_slow(void)
+{
+	if (tpck_network_home())
+		tpck_started_looks();
+}
+
 /* While the root has no session. */
 static void *watch_main(void *unused)
 {
@@ -270,6 +282,7 @@ static void *watch_main(void *unused)
 		atomic_store(&looks, false);
 	}
 	if (found == FOUND_NOBODY && atomic_compare_exchange_strong(&standing, &early, NOBODYS)) {
+		atomic_store(&tpck_started_early, false);
 		atomic_store(&tpck_started_now, false);
 		say_nobodys();
 	}
@@ -286,13 +299,13 @@ static void ask(bool waits)
 	if (atomic_compare_exchange_strong(&standing, &unsure, LOOKING)) {
 		found = look_and_belong(waits);
 		if (found == FOUND_LIBRARY && !waits) {
-			atomic_store(&standing, UNSURE);
+			stand(UNSURE);
 			goto out;
 		}
 		kept = found == FOUND_LIBRARY ? tpck_mail_new(TPCK_SPEAKERS_MAIL, NULL) : NULL;
 		atomic_store(&tpck_started_unsure, false);
 		atomic_store(&tpck_started_now, kept || found == FOUND_ROOT);
-		atomic_store(&standing, kept ? EARLY : found == FOUND_ROOT ? BELONGS : NOBODYS);
+		stand(kept ? EARLY : found == FOUND_ROOT ? BELONGS : NOBODYS);
 		if (!kept && found != FOUND_ROOT)
 			say_nobodys();
 		if (kept && tpck_thread_start(watch_main))
@@ -317,7 +330,7 @@ void tpck_started_asks_once(void)
 void tpck_started_leaves(void)
 {
 	tpck_spin_lock(&moving);
-	atomic_store(&standing, NOBODYS);
+	stand(NOBODYS);
 	atomic_store(&tpck_started_unsure, false);
 	if (atomic_exchange(&tpck_started_now, false))
 		tpck_network_child_ends();
@@ -330,7 +343,7 @@ bool tpck_started_forked(void)
 {
 	bool was = roots_mail != NULL;
 
-	atomic_store(&standing, NOBODYS);
+	stand(NOBODYS);
 	atomic_store(&tpck_started_unsure, false);
 	atomic_store(&tpck_started_now, false);
 	atomic_store(&moving, 0);
