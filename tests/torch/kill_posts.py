@@ -37,7 +37,8 @@ WAYS = ['http', 'kept', 'thread', 'asyncio', 'datagram', 'shttp', 'skept', 'sthr
 PACKAGES = ['requests', 'httpx', 'srequests', 'shttpx']
 # By programs of the script's own (posts_programs.py).
 OTHERS = ['service', 'spawn']
-STEPS, EVERY = 300, 10
+# Of a process of its own, which may be slow to begin: so that two kills find it at work.
+MORE_STEPS, EVERY = 450, 10
 # More than the record holds of one connection.
 LARGE = bytes(5 << 20) + b'.'
 
@@ -165,28 +166,37 @@ def steps(start):
 def goes(checks, python, package, way):
     secure = way[0] == 's' and way not in OTHERS
     plain_way = way[1:] if secure else way
+    own = plain_way.endswith('worker') or plain_way in OTHERS
     with job.Place() as place:
         certificate = certificate_in(place.root) if secure else None
         local = plain_way.startswith('local')
         server = LocalServer(place) if local else Server(certificate, plain_way in ('datagram', 'udpworker'), len(LARGE) if plain_way == 'large' else 0)
         if plain_way == 'real':
             place.environment['TRANSPCKPT_NETWORK_REAL'] = f'127.0.0.1:{server.server_port}'
-        this = script_job.ScriptJob(place, python, ['posts_programs.py' if plain_way in OTHERS else 'posts.py', 'http' if plain_way == 'real' else plain_way, str(server.server_port)] + (['--certificate', certificate] if secure else ['--path', server.path] if local else []), {'SIMGPU_TORCH': package})
+        this = script_job.ScriptJob(place, python, ['posts_programs.py' if plain_way in OTHERS else 'posts.py', 'http' if plain_way == 'real' else plain_way, str(server.server_port)] + (['--certificate', certificate] if secure else ['--path', server.path] if local else []) + (['--steps', str(MORE_STEPS)] if own else []), {'SIMGPU_TORCH': package})
         done = this.run_plain()
         plain = server.rows[:]
         del server.rows[:]
-        resumed = []
+        resumed, kept = [], [set()]
         for number in range(3):
             server.rows.append('start')
-            start = this.start()
-            # A process of its own may be slow to send something at first.
-            enough = 4 if (plain_way.endswith('worker') or plain_way in OTHERS) and not number else 0
+            start, looks = this.start(), script_job.Looks()
+
+            def ready(start=start, looks=looks):
+                newest = max((row['step'] for row in place.listed() if row['offered']), default=0)
+                if own:
+                    looks.look(start, sent(server.rows[:])[-1])
+                # A process of its own may be slow to send something at first.
+                return steps(start) > 60 and newest >= 40 + (resumed or [0])[-1] and (not own or len(looks.before(newest)) > (not resumed))
             if number < 2:
-                start.slowly_until(lambda: steps(start) > 60 and len(server.rows[:]) > enough and any(row['offered'] and row['step'] >= 40 + (resumed or [0])[-1] for row in place.listed()))
+                start.slowly_until(ready)
                 start.kill()
             else:
                 status = start.wait()
             resumed.append(job.Job.resumed_at(start) or 0)
+            if number:
+                kept.append(kept[-1] | set(before.before(resumed[-1])))
+            before = looks
         starts = sent(server.rows)[1:]
         checks.ok(done == 0 and status == 0 and resumed[1] > 0 and resumed[2] > resumed[1], f'{way}: it goes on at steps {resumed[1:]}', done, status, this.starts[-1].said())
         if plain_way == 'fetch':
@@ -203,11 +213,10 @@ def goes(checks, python, package, way):
         elif plain_way == 'real':
             again = [row for row in starts[2] if row < resumed[2]]
             checks.ok(again == [row for row in plain if row < resumed[2]], f'{way}: all that was sent before the step is sent again', again, starts)
-        elif plain_way.endswith('worker') or plain_way in OTHERS:
-            # The child is as far as it comes; what had no answer when the job was killed is asked again.
-            again = [[row for row in starts[i] if any(row in rows for rows in starts[:i])] for i in range(3)]
-            checks.ok(all(len(rows) <= 1 for rows in again) and [row for row in starts[0] if row not in starts[1]],
-                      f'{way}: nothing is sent again that had its answer', again, starts, this.starts[-1].said())
+        elif own:
+            # The child is as far as it comes; what had no answer at the snapshot is asked again.
+            again = [sorted(kept[i] & set(starts[i])) for i in range(3)]
+            checks.ok(not any(again) and kept[1] and kept[2] > kept[1], f'{way}: nothing is sent again that had its answer', again, kept, starts, this.starts[-1].said())
             checks.ok(sorted({row for rows in starts for row in rows}) == plain, f'{way}: all is sent', plain, starts)
         elif plain_way != 'pool':
             # A thread of its own may be behind, by two.

@@ -112,3 +112,19 @@ class ScriptJob:
             extra = [line for line in killed if line not in plain] or ['(fewer lines)']
             lines.append('it printed something else: %s' % extra[0])
         return lines
+
+
+class Looks:
+    """What a process of its own had done of a start, in its order, when the training was at which step. What it had done before a snapshot, but for the newest,
+    which may have no end yet, is not done again by a resume from there; what it does behind it is, as it comes."""
+
+    def __init__(self):
+        self.looks = []
+
+    def look(self, start, done):
+        printed = re.findall(r'^step (\d+) ', start.printed(), re.M)
+        self.looks.append((int(printed[-1]) if printed else -1, done))
+
+    def before(self, step):
+        # What is printed last may be behind the iteration by one, and the snapshot is of those that are done.
+        return next((done[:-1] for at, done in reversed(self.looks) if at + 2 < step), [])
