@@ -153,7 +153,7 @@ void tpck_files_descriptors_forked(void);
 /* What a descriptor writes, as one number; 0: nothing that is pending. TPCK_FILES_PAST is no entry's: a file of the program's own that will be renamed past us. */
 #define TPCK_FILES_PAST UINT32_MAX
 uint64_t tpck_files_what(int fd);
-/* The same of the next descriptor behind *fd that writes something pending, which *fd becomes; 0: there is no more. */
+/* What the next descriptor behind *fd writes that writes something pending; *fd becomes that one. 0: there is no more. */
 uint64_t tpck_files_next(int *fd);
 /* Whether there are such descriptors, and they are this process's: a child that shares its memory and not the descriptors (vfork, clone) closes its own. */
 bool tpck_files_own(void);

@@ -217,8 +217,11 @@ static uint64_t said_by(const char *pieces, uint64_t bytes, uint32_t stream)
 		struct tpck_standin_piece piece;
 
 		memcpy(&piece, pieces, sizeof piece);
+		pieces += sizeof piece;
+		if (piece.bytes > (size_t)(end - pieces))
+			break;
 		said += piece.stream == stream ? piece.bytes : 0;
-		pieces += sizeof piece + piece.bytes;
+		pieces += piece.bytes;
 	}
 	return said;
 }
@@ -264,8 +267,8 @@ static void pass_all(struct filter filters[2])
 static void drop_what_was_said(const char *pieces, uint64_t bytes)
 {
 	struct filter filters[2] = {{-1, -1, 0}, {-1, -1, 0}};
-	int into[2] = {-1, -1}, ends[2], status;
-	pid_t child;
+	int into[2] = {-1, -1}, ends[2], status = 1;
+	pid_t child, filterer;
 
 	for (int i = 0; i < 2; i++) {
 		filters[i].drop = said_by(pieces, bytes, (uint32_t)i + 1);
@@ -276,21 +279,26 @@ static void drop_what_was_said(const char *pieces, uint64_t bytes)
 		filters[i].to = fcntl(i + 1, F_DUPFD_CLOEXEC, 10);
 		close(ends[0]);
 		close(ends[1]);
+		if (filters[i].from < 0 || into[i] < 0 || filters[i].to < 0)
+			return; /* no descriptors left: it is heard twice */
 	}
 	if (into[0] < 0 && into[1] < 0)
 		return;
 	child = fork();
 	if (!child) {
-		if (fork() == 0) {
+		filterer = fork();
+		if (filterer == 0) {
 			/* Whose end somebody waits for is not open here. */
 			for (int fd = 0; fd < DESCRIPTORS; fd++)
 				if (fd != filters[0].from && fd != filters[0].to && fd != filters[1].from && fd != filters[1].to)
 					close(fd);
 			pass_all(filters);
 		}
-		_exit(0);
+		_exit(filterer < 0);
 	}
-	waitpid(child, &status, 0);
+	/* Without it nobody would read what the program says. */
+	if (child < 0 || waitpid(child, &status, 0) < 0 || status)
+		return;
 	for (int i = 0; i < 2; i++)
 		if (into[i] >= 0) {
 			dup2(into[i], i + 1);
