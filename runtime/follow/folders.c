@@ -2,6 +2,7 @@
 /* Folders: by which path a descriptor's was opened, what stands for one that is not there, and what a listing showed. */
 #include "config.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdatomic.h>
@@ -15,7 +16,8 @@
 #include "runtime/follow/follow_private.h"
 #include "runtime/track/threads.h"
 
-enum { BUCKETS = 256, NAMES_MAX = 4096 };
+/* Listings that a program may still be reading from: so many of the latest stay. */
+enum { BUCKETS = 256, NAMES_MAX = 4096, LISTS = 256 };
 
 /* What the kernel calls a folder, and the path by which the program opened it last, where that is another. */
 struct name {
@@ -25,7 +27,10 @@ struct name {
 };
 
 static struct name *names[BUCKETS] TPCK_LARGE;
-static unsigned serial;
+static unsigned serial, lists_made;
+static char *lists[LISTS] TPCK_LARGE; /* by their turn; the lock is held */
+static struct name *gone[LISTS] TPCK_LARGE; /* names that went last: somebody may be reading one. The same */
+static unsigned names_gone;
 static _Atomic unsigned count;
 static char scratch_folder[TPCK_FOLLOW_FOLDER] TPCK_LARGE;
 static tpck_spin lock;
@@ -63,6 +68,27 @@ static struct name *name_add(const char *link, const char *path)
 	count++;
 	tpck_spin_unlock(&lock);
 	return made;
+}
+
+static void name_remove(const char *link)
+{
+	struct name **at, *found, *old = NULL;
+
+	tpck_spin_lock(&lock);
+	at = bucket_of(link);
+	while (*at && strcmp((*at)->link, link) != 0)
+		at = &(*at)->next;
+	found = *at;
+	if (found) {
+		*at = found->next;
+		count--;
+		old = gone[names_gone % LISTS];
+		gone[names_gone++ % LISTS] = found;
+	}
+	tpck_spin_unlock(&lock);
+	if (old)
+		free(old->path);
+	free(old);
 }
 
 bool tpck_folders_link(int fd, char *link, size_t size)
@@ -141,20 +167,72 @@ bool tpck_folders_is_standin(const char *link)
 	return tpck_folders_is_ours(link) && strncmp(link + strlen(scratch_folder), "/folder.", 8) == 0;
 }
 
-const char *tpck_folders_standin(const char *path)
+static const char *find_standin(const char *path)
 {
-	char made[TPCK_FOLLOW_FOLDER + 32];
-	struct name *found = NULL;
+	const struct name *found = NULL;
 
 	tpck_spin_lock(&lock);
 	for (unsigned b = 0; b < BUCKETS && !found; b++)
-		for (struct name *name = names[b]; name && !found; name = name->next)
+		for (const struct name *name = names[b]; name && !found; name = name->next)
 			if (strcmp(name->path, path) == 0 && tpck_folders_is_standin(name->link))
 				found = name;
 	tpck_spin_unlock(&lock);
-	if (!found && folder_new(made, sizeof made, "folder"))
-		found = name_add(made, path);
 	return found ? found->link : NULL;
+}
+
+const char *tpck_folders_standin(const char *path)
+{
+	const char *there = find_standin(path);
+	char made[TPCK_FOLLOW_FOLDER + 32];
+	const struct name *name;
+
+	if (there || !folder_new(made, sizeof made, "folder"))
+		return there;
+	name = name_add(made, path);
+	return name ? name->link : NULL;
+}
+
+void tpck_folders_gone(const char *path)
+{
+	const char *link = find_standin(path);
+
+	if (!link)
+		return;
+	name_remove(link);
+	tpck_sys_unlinkat(AT_FDCWD, link, AT_REMOVEDIR);
+}
+
+/* A folder of empty files and folders. */
+static void list_remove(const char *folder)
+{
+	int fd = tpck_sys_openat(AT_FDCWD, folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
+	char buffer[4096];
+	ssize_t got;
+
+	name_remove(folder);
+	while (fd >= 0 && (got = tpck_sys_getdents(fd, buffer, sizeof buffer)) > 0)
+		for (char *at = buffer; at < buffer + got; at += ((struct dirent64 *)at)->d_reclen)
+			if (tpck_sys_unlinkat(fd, ((struct dirent64 *)at)->d_name, 0))
+				tpck_sys_unlinkat(fd, ((struct dirent64 *)at)->d_name, AT_REMOVEDIR);
+	if (fd >= 0)
+		tpck_sys_close(fd);
+	tpck_sys_unlinkat(AT_FDCWD, folder, AT_REMOVEDIR);
+}
+
+/* A program that lists a folder each time that it saves would fill memory, and the table. */
+static void list_keep(const char *folder)
+{
+	char *made = strdup(folder), *old;
+
+	if (!made)
+		return;
+	tpck_spin_lock(&lock);
+	old = lists[lists_made % LISTS];
+	lists[lists_made++ % LISTS] = made;
+	tpck_spin_unlock(&lock);
+	if (old)
+		list_remove(old);
+	free(old);
 }
 
 const char *tpck_folders_list(const struct tpck_record_file *listing, const char *of)
@@ -188,6 +266,7 @@ const char *tpck_folders_list(const struct tpck_record_file *listing, const char
 	}
 	free(entries);
 	name_add(folder, of);
+	list_keep(folder);
 	return folder;
 }
 

@@ -214,6 +214,8 @@ bool tpck_folders_named(const char *link, char *path, size_t size);
 void tpck_folders_forward(const char *scratch);
 /* A folder that stands for one of the overlay that is not there, or NULL. */
 const char *tpck_folders_standin(const char *path);
+/* The program has removed it, or renamed it. */
+void tpck_folders_gone(const char *path);
 /* Whether the kernel's name of a descriptor is that of a stand-in or a listing. */
 bool tpck_folders_is_ours(const char *link);
 bool tpck_folders_is_standin(const char *link);

@@ -410,6 +410,8 @@ static int absent(const char *path, uint64_t digest)
 	free(entry->target);
 	entry->target = NULL;
 	entry->linked = entry->given = false;
+	if (entry->kind == TPCK_KIND_FOLDER)
+		tpck_folders_gone(path);
 	entry->kind = TPCK_KIND_ABSENT;
 	entry->changed = true;
 	folder_changes(path);
