@@ -18,6 +18,7 @@
 #include "runtime/network/network.h"
 #include "runtime/programs/programs.h"
 #include "runtime/replay/restart.h"
+#include "runtime/twin/supervisor.h"
 #include "shim/doors.h"
 
 static TPCK_AT_START void at_exit(int status, void *unused)
@@ -31,6 +32,8 @@ static TPCK_AT_START void at_exit(int status, void *unused)
 
 static void before_fork(void)
 {
+	if (tpck_supervisor_forks())
+		return;
 	tpck_files_forking(true);
 	tpck_programs_forking();
 	tpck_network_forking();
@@ -38,11 +41,15 @@ static void before_fork(void)
 
 static void after_fork(void)
 {
+	if (tpck_supervisor_forks())
+		return;
 	tpck_files_forking(false);
 }
 
 static void in_forked(void)
 {
+	if (tpck_supervisor_forks())
+		return;
 	tpck_hooks_tls_forked();
 	tpck_engine_forked();
 }

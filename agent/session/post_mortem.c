@@ -220,6 +220,15 @@ static void close_gaps(const char *session_path)
 /* Folders that nobody needs, on their way to be removed: their names are free at once. */
 static const char discarded[] = ".discarded.";
 
+/* The folder of a twin that its supervisor has not removed: both were killed. */
+static bool is_left_by_twin(const char *name)
+{
+	size_t length = strlen(TPCK_TWIN_FOLDER);
+	pid_t process = strncmp(name, TPCK_TWIN_FOLDER, length) == 0 ? atoi(name + length) : 0;
+
+	return process > 0 && kill(process, 0) && errno == ESRCH;
+}
+
 static void remove_discarded(const char *name)
 {
 	char path[TPCK_PATH_MAX];
@@ -314,7 +323,7 @@ static void adopt_all(struct agent *agent)
 	while ((entry = readdir(folder)))
 		if (tpck_session_name_parse(entry->d_name, &name) == 0)
 			adopt(agent, entry->d_name);
-		else if (strncmp(entry->d_name, discarded, strlen(discarded)) == 0)
+		else if (strncmp(entry->d_name, discarded, strlen(discarded)) == 0 || is_left_by_twin(entry->d_name))
 			remove_discarded(entry->d_name);
 	closedir(folder);
 	launch_settle_adopted(agent);

@@ -125,7 +125,7 @@ static int map_control(struct tpck_error *err)
 	fd = tpck_sys_openat(AT_FDCWD, path, O_RDWR | O_CLOEXEC, 0);
 	if (fd < 0)
 		return tpck_error_set(err, errno, "opening %s", path);
-	at = tpck_sys_mmap(NULL, sizeof *page, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	at = tpck_sys_mmap(options.control_at, sizeof *page, PROT_READ | PROT_WRITE, MAP_SHARED | (options.control_at ? MAP_FIXED : 0), fd, 0);
 	tpck_sys_close(fd);
 	if (at == MAP_FAILED)
 		return tpck_error_set(err, errno, "mapping %s", path);

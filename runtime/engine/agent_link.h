@@ -22,6 +22,7 @@ struct tpck_agent_options {
 	const char *library;       /* path of this library: the agent is found from it */
 	const char *start_folder;  /* that the process was started in: where paths of settings begin; "": not known */
 	const struct tpck_ranks *ranks;
+	void *control_at;          /* NULL, or the page of memory in whose place the control page is mapped */
 	bool resume, late;         /* an offer is wanted; it comes too late to be taken */
 	uint64_t resume_step;      /* UINT64_MAX: the newest */
 };

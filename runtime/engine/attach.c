@@ -20,6 +20,7 @@
 #include "runtime/replay/stash.h"
 #include "runtime/engine/engine_private.h"
 #include "runtime/engine/agent_link.h"
+#include "runtime/engine/following.h"
 #include "runtime/engine/offered.h"
 #include "runtime/engine/place.h"
 #include "runtime/infer/classes.h"
@@ -113,7 +114,7 @@ void tpck_attach_stashes(void)
 	tpck_stash_folders(memory, engine->keep);
 }
 
-int tpck_attach(bool resume)
+int tpck_attach_hello(bool resume)
 {
 	const char *setting = engine->settings.resume;
 	struct tpck_agent_options options = {
@@ -121,6 +122,7 @@ int tpck_attach(bool resume)
 		.identity = engine->identity, .identity_bytes = engine->identity_bytes,
 		.library = engine->library, .start_folder = engine->start_folder, .ranks = &engine->ranks,
 		.resume = strcmp(setting, "never") != 0, .late = !resume, .resume_step = UINT64_MAX,
+		.control_at = engine->control,
 	};
 	struct tpck_error err = {0};
 	int result;
@@ -135,10 +137,19 @@ int tpck_attach(bool resume)
 	tpck_communicators_show(engine->control->communicator);
 	if (engine->welcome.notice[0])
 		tpck_log_warn("%s", engine->welcome.notice);
+	return 0;
+}
+
+int tpck_attach(bool resume)
+{
+	int result = tpck_attach_hello(resume);
+
+	if (result)
+		return result;
 	/* An offer that nobody asked for in time cannot be taken: the process has begun on its own. */
 	if (engine->welcome.offer && resume)
 		return 0;
-	if (strcmp(setting, "must") == 0)
+	if (strcmp(engine->settings.resume, "must") == 0)
 		tpck_log_warn("TRANSPCKPT_RESUME=must, but there is nothing to resume from; running from the beginning");
 	return tpck_attach_fresh();
 }
@@ -179,6 +190,7 @@ static void on_held(uint32_t image, uint64_t step)
 	struct tpck_held held = {image, 0, engine->welcome.generation, step};
 
 	tpck_agent_send(TPCK_MSG_HELD, &held, sizeof held);
+	tpck_following_held(engine->welcome.session);
 }
 
 static void on_digests(const struct tpck_plan *plan, const uint64_t *digests, uint64_t step, enum tpck_copier_job kind)
@@ -295,9 +307,25 @@ static void on_tick(void)
 	reason_note();
 }
 
-void tpck_attach_threads(void)
+void tpck_attach_link(void)
 {
 	static const struct tpck_agent_events events = {on_ready, on_surprise, tpck_communicators_heard, on_again, on_tick, on_look};
+	int result;
+
+	/* A resume knows what the next snapshots need. */
+	if (tpck_engine_mode() == TPCK_MODE_FORWARD) {
+		tpck_offered_pin(engine->device, engine->context);
+		tpck_engine_ask_for_room(tpck_resume_bytes());
+	}
+	result = tpck_agent_start(&events);
+	if (result) {
+		errno = -result;
+		tpck_log_warn("cannot start a thread: %m; no checkpoints in this run");
+	}
+}
+
+void tpck_attach_threads(void)
+{
 	const struct tpck_copier_options copier = {
 		.device = engine->device, .context = engine->context, .control = engine->control, .held = on_held,
 		.digests = on_digests, .library = engine->library, .kernels = engine->settings.kernels,
@@ -315,16 +343,9 @@ void tpck_attach_threads(void)
 		tpck_engine_reason("the device lacks what snapshots need: %s", strerror(-result));
 		engine->uncaptured = true;
 	}
-	/* A resume knows what the next snapshots need. */
-	if (tpck_engine_mode() == TPCK_MODE_FORWARD) {
-		tpck_offered_pin(engine->device, engine->context);
-		tpck_engine_ask_for_room(tpck_resume_bytes());
-	}
-	result = tpck_agent_start(&events);
-	if (result) {
-		errno = -result;
-		tpck_log_warn("cannot start a thread: %m; no checkpoints in this run");
-	}
+	/* A twin meets the agent when it takes over. */
+	if (!tpck_following())
+		tpck_attach_link();
 	engine->control->status.state = tpck_engine_mode() == TPCK_MODE_FORWARD ? TPCK_ENGINE_FORWARD
 										: TPCK_ENGINE_LEARNING;
 }

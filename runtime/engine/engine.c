@@ -24,6 +24,7 @@
 #include "runtime/capture/copier.h"
 #include "runtime/engine/adopt.h"
 #include "runtime/engine/engine_private.h"
+#include "runtime/engine/following.h"
 #include "runtime/engine/identity.h"
 #include "runtime/engine/agent_link.h"
 #include "runtime/engine/marker.h"
@@ -37,6 +38,7 @@
 #include "runtime/programs/programs.h"
 #include "runtime/replay/restart.h"
 #include "runtime/track/barrier.h"
+#include "runtime/twin/supervisor.h"
 
 #define UNRESUMABLE "snapshots from here on cannot be resumed: %s"
 #define UNCAPTURED "no snapshots from here on: %s"
@@ -116,6 +118,35 @@ static TPCK_AT_START bool is_pipe(int fd)
 	return !tpck_sys_fstatat(fd, "", &found, AT_EMPTY_PATH) && (S_ISFIFO(found.st_mode) || S_ISSOCK(found.st_mode));
 }
 
+/* Whether transpckpt run has started this very process, and not one that this process's program has started. */
+static bool is_to_have_twin(void)
+{
+	const char *process = getenv(TPCK_TWIN_PROCESS);
+
+	return process && atoi(process) == tpck_sys_getpid();
+}
+
+/* The process that goes on from here may be another one. */
+static enum tpck_twin_role take_place(struct tpck_thread *self)
+{
+	enum tpck_twin_role role = TPCK_TWIN_ALONE;
+	struct tpck_ranks ranks = {0};
+	const char *why = NULL;
+
+	tpck_ranks_find(&ranks);
+	if (ranks.world > 1)
+		why = "it is one of several ranks";
+	else if (strcmp(engine->settings.resume, "auto") != 0 && strcmp(engine->settings.resume, "must") != 0)
+		why = "TRANSPCKPT_RESUME is neither auto nor must";
+	else
+		role = tpck_supervise(&why);
+	if (why)
+		tpck_log_warn("the program has no twin: %s", why);
+	engine->pid = getpid();
+	self->tid = tpck_sys_gettid();
+	return role;
+}
+
 TPCK_AT_START void tpck_engine_start(const char *library_path, char *const *arguments)
 {
 	static char identity[TPCK_IDENTITY_MAX] TPCK_LARGE_USED;
@@ -123,6 +154,7 @@ TPCK_AT_START void tpck_engine_start(const char *library_path, char *const *argu
 	uint8_t key[TPCK_KEY_BYTES];
 	struct tpck_thread *self = tpck_thread_self();
 	enum tpck_marker marker = TPCK_MARKER_ABSENT;
+	enum tpck_twin_role role = TPCK_TWIN_ALONE;
 	uint64_t digest;
 	bool serves, works;
 	long bytes;
@@ -139,6 +171,8 @@ TPCK_AT_START void tpck_engine_start(const char *library_path, char *const *argu
 	if (engine->settings.disable)
 		goto out;
 	engine->library = library_path;
+	if (engine->settings.twin[0] == '1' && is_to_have_twin())
+		role = take_place(self);
 	if (tpck_identity_job(&engine->settings, engine->job))
 		goto out;
 	tpck_files_start(&engine->settings, engine->job, engine->library, engine->start_folder);
@@ -185,6 +219,10 @@ TPCK_AT_START void tpck_engine_start(const char *library_path, char *const *argu
 	else if (serves)
 		tpck_started_asks_once();
 	tpck_engine_mode_set(TPCK_MODE_EARLY);
+	if (role == TPCK_TWIN_TWIN) {
+		tpck_following_begin();
+		goto out;
+	}
 	if (strcmp(engine->settings.resume, "never") != 0)
 		marker = look(identity, digest);
 	if (engine->ranks.elsewhere && strcmp(engine->settings.resume, "never") != 0 && marker == TPCK_MARKER_ABSENT) {
@@ -324,6 +362,7 @@ void tpck_engine_forked(void)
 {
 	bool done = tpck_programs_forked_child() && tpck_engine_mode() == TPCK_MODE_FORWARD;
 
+	tpck_forward_forked();
 	tpck_files_forked();
 	tpck_network_forked(tpck_programs_child());
 	if (done) {

@@ -177,6 +177,8 @@ void tpck_stillness_look(void);
 /* ---- attach.c ---- */
 /* Why later snapshots cannot be resumed where tpck_programs_session() fails. */
 #define TPCK_UNNOTED "what forked children of the program write to files cannot be noted"
+/* Asks the agent for a session, and maps its control page, in place of the one that is there. 0 or -errno, which has been said. */
+int tpck_attach_hello(bool resume);
 /* Meets the agent without a resume, moves the log to the session. */
 int tpck_attach(bool resume);
 /* A new timeline in the session that tpck_attach() got. */
@@ -187,6 +189,8 @@ void tpck_attach_own_keep(void);
 void tpck_attach_stashes(void);
 /* Starts link and copier threads once there is a context. */
 void tpck_attach_threads(void);
+/* Starts the link's thread, for a session that is there. */
+void tpck_attach_link(void);
 
 /* ---- collective.c ---- */
 /* Writes the communicators into the log where they are others than at the last call. The gate is closed. */

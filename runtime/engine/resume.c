@@ -20,6 +20,7 @@
 #include "runtime/base/log.h"
 #include "runtime/engine/engine_private.h"
 #include "runtime/engine/agent_link.h"
+#include "runtime/engine/following.h"
 #include "runtime/engine/offered.h"
 #include "runtime/engine/place.h"
 #include "runtime/follow/caches.h"
@@ -211,7 +212,7 @@ void tpck_resume_begin(void)
 		tpck_log_warn("%.1f MiB of what the first run read back from the device count as zeros (TRANSPCKPT_RECORD_FULL=forget): a program that "
 			      "did more with them than save them goes on otherwise", (double)tpck_stash_forgotten() / (1 << 20));
 	if (!result)
-		result = tpck_follow_forward(scratch, strcmp(engine->settings.output, "again") == 0);
+		result = tpck_follow_forward(scratch, strcmp(engine->settings.output, "again") == 0, true);
 	if (tpck_programs_session(engine->welcome.session))
 		tpck_engine_unresumable(TPCK_UNNOTED);
 	if (!result && tpck_programs_forward(engine->welcome.session, engine->library))
@@ -248,6 +249,8 @@ static void begin_anew(const char *what, bool by_chance)
 	struct tpck_thread *self = tpck_thread_peek();
 	const char *obstacle;
 
+	if (tpck_following())
+		tpck_following_end(what);
 	pthread_mutex_lock(&injecting); /* one thread only; never unlocked: the process image goes */
 	message.at = self && self->expected ? tpck_forward_iteration(self) : 0;
 	snprintf(message.what, sizeof message.what, "%s", what);
@@ -432,6 +435,7 @@ static void go_live(void)
 	tpck_engine_mode_set(TPCK_MODE_LIVE);
 	tpck_programs_live(engine->step);
 	tpck_network_live(engine->step);
+	tpck_following_live();
 }
 
 /* Whether what a thread waits for may still come: another one computes (it compiles, it loads data). */
@@ -562,6 +566,8 @@ void tpck_resume_turn(struct tpck_thread *self)
 
 		if (tpck_forward_turn(self, engine->allocations))
 			break;
+		if (tpck_forward_follows())
+			patience = (struct patience){0};
 		if (!patient(&patience)) {
 			tpck_resume_missed("threads allocate memory in another order than in the first run");
 			break;

@@ -55,8 +55,8 @@ int tpck_follow_first_stat(const char *path, struct stat *found, int flags);
 void tpck_follow_leaves(void);
 void tpck_follow_left(void);
 /* Running forward: what file records say comes from here, by tpck_follow_learn(). Standard output
- * and error go nowhere until inject unless `output_again`. 0 or -errno. */
-int tpck_follow_forward(const char *scratch, bool output_again);
+ * and error go nowhere until inject unless `output_again`. settles: files of the run before come to their paths first. 0 or -errno. */
+int tpck_follow_forward(const char *scratch, bool output_again, bool settles);
 void tpck_follow_learn(const struct tpck_record *record);
 /* When the run that is resumed was started first, as learnt. */
 uint64_t tpck_follow_begun_ns(void);
@@ -72,6 +72,8 @@ void tpck_follow_say_error(void);
 /* Standard output and error back in their place, nothing else (before starting over). */
 void tpck_follow_abandon(void);
 
+/* What the files that the program has written take in memory while it runs forward. */
+uint64_t tpck_follow_scratch_bytes(void);
 /* A folder to list in place of path (the caller opens and then forgets it), or NULL: list the real one. */
 const char *tpck_follow_listing(const char *path);
 /* The same for the folder of a descriptor that is about to be listed: it becomes that folder. */

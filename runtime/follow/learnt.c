@@ -15,6 +15,7 @@
 #include "runtime/follow/contents.h"
 #include "runtime/follow/follow.h"
 #include "runtime/follow/follow_private.h"
+#include "runtime/replay/forward.h"
 #include "runtime/track/threads.h"
 
 enum { BUCKETS = 4096 };
@@ -86,7 +87,7 @@ static void learn_again(const struct tpck_record *record)
 	if (!made)
 		return;
 	*made = (struct again){file, record->thread, record->order, first->again};
-	first->again = made;
+	__atomic_store_n(&first->again, made, __ATOMIC_RELEASE);
 }
 
 static void process_learn(uint64_t process)
@@ -190,8 +191,10 @@ void tpck_follow_learn(const struct tpck_record *record)
 
 		if (made) {
 			made->record = file;
+			tpck_spin_lock(&lock);
 			*listings_end = made;
 			listings_end = &made->next;
+			tpck_spin_unlock(&lock);
 		}
 	} else if (record->detail == TPCK_FILE_READ) {
 		if (!file->names)
@@ -203,14 +206,17 @@ void tpck_follow_learn(const struct tpck_record *record)
 		struct first *made = malloc(sizeof *made);
 
 		if (made) {
-			*made = (struct first){.digest = file->path, .record = file, .next = firsts[file->path % BUCKETS]};
+			*made = (struct first){.digest = file->path, .record = file};
 			/* `bytes` may be any number. */
 			if (S_ISLNK(file->mode) && file->bytes < record->bytes && record->bytes > sizeof *file + file->bytes + 1 &&
 			    !((const char *)file)[record->bytes - 1]) {
 				made->target = (const char *)(file + 1);
 				made->path = made->target + file->bytes + 1;
 			}
-			firsts[file->path % BUCKETS] = made;
+			tpck_spin_lock(&lock);
+			made->next = firsts[file->path % BUCKETS];
+			__atomic_store_n(&firsts[file->path % BUCKETS], made, __ATOMIC_RELEASE);
+			tpck_spin_unlock(&lock);
 			tpck_follow_known(file->path, false, S_ISREG(file->mode) || S_ISLNK(file->mode));
 		}
 	}
@@ -349,6 +355,7 @@ const struct tpck_record_file *tpck_learnt_listing(const char *path, uint64_t di
 	uint32_t count = process_count && strstr(path, own) ? former_names(path, former) : 0;
 	struct listing *listed;
 
+	tpck_forward_await(tpck_thread_peek());
 	tpck_spin_lock(&lock);
 	listed = listings;
 	while (listed && (listed->used || (listed->record->path != digest && !is_one(listed->record->path, former, count))))

@@ -100,10 +100,10 @@ mode_t tpck_overlay_mask(void)
 	return mask;
 }
 
-int tpck_follow_forward(const char *scratch, bool output_again)
+int tpck_follow_forward(const char *scratch, bool output_again, bool settles)
 {
 	/* The files that a resume begins from are those at their paths. */
-	if (!tpck_files_settle())
+	if (settles && !tpck_files_settle())
 		tpck_log_warn("some files of the run before are not at their paths yet");
 	tpck_files_pause(true);
 	tpck_folders_forward(scratch);
@@ -142,6 +142,21 @@ struct tpck_overlay_entry *tpck_overlay_find(uint64_t digest)
 		entry = entry->next;
 	tpck_spin_unlock(&lock);
 	return entry;
+}
+
+/* Entries stay for good; one whose descriptor goes meanwhile is counted the next time. */
+uint64_t tpck_follow_scratch_bytes(void)
+{
+	uint64_t bytes = 0;
+
+	for (uint32_t b = 0; b < BUCKETS; b++)
+		for (const struct tpck_overlay_entry *entry = entries[b]; entry; entry = entry->next) {
+			struct stat found;
+
+			if (entry->kind == TPCK_KIND_FILE && !entry->given && !tpck_sys_fstatat(entry->fd, "", &found, AT_EMPTY_PATH))
+				bytes += (uint64_t)found.st_blocks * 512;
+		}
+	return bytes;
 }
 
 static struct tpck_overlay_entry *enter(const char *path, uint64_t digest)

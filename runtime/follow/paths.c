@@ -14,6 +14,7 @@
 #include "runtime/base/digest.h"
 #include "runtime/follow/caches.h"
 #include "runtime/follow/follow_private.h"
+#include "runtime/replay/forward.h"
 
 uint64_t tpck_follow_digest(const char *absolute)
 {
@@ -105,6 +106,13 @@ static bool followed(const char *absolute)
 	return !tpck_caches_hold(absolute);
 }
 
+static bool is_known(const void *of)
+{
+	uint64_t digest = *(const uint64_t *)of;
+
+	return tpck_learnt_first(digest) || tpck_overlay_find(digest);
+}
+
 bool tpck_follow_resolve_last(const struct tpck_at *at, bool follow, enum tpck_last last, struct tpck_name *name)
 {
 	int saved = errno;
@@ -127,8 +135,11 @@ bool tpck_follow_resolve_last(const struct tpck_at *at, bool follow, enum tpck_l
 		name->digest = tpck_follow_digest(name->path);
 		name->literal = name->digest == asked;
 		found = name->literal || followed(name->path);
-		if (found && tpck_overlay_active())
+		if (found && tpck_overlay_active()) {
 			tpck_learnt_numbered(name->path, name->digest);
+			/* The run that is followed has touched the path before this thread did, and its log will say what was there. */
+			tpck_forward_await_that(is_known, &name->digest);
+		}
 	}
 	errno = saved;
 	return found;

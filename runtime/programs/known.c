@@ -56,7 +56,8 @@ static struct tpck_known *known_new(const struct tpck_record_program *program)
 		of->started = program;
 		of->said_end = &of->said;
 		of->next = *bucket;
-		*bucket = of;
+		/* Others may be looking for one, where the log grows. */
+		__atomic_store_n(bucket, of, __ATOMIC_RELEASE);
 	} else {
 		say_short();
 	}
@@ -77,7 +78,7 @@ static void learn_wrote(uint32_t writer, const char *path)
 		return;
 	}
 	*of = (struct wrote){writer, path, wrote};
-	wrote = of;
+	__atomic_store_n(&wrote, of, __ATOMIC_RELEASE);
 }
 
 void tpck_programs_learn(const struct tpck_record *record)
@@ -106,11 +107,12 @@ void tpck_programs_learn(const struct tpck_record *record)
 		if (!of)
 			return;
 		of->name = "";
-		of->forked = of->ended = true;
+		of->forked = true;
 		of->ended_as = ++ends;
 		of->status = program->status;
 		of->polls = program->polls;
 		of->lost = program->flags & TPCK_PROGRAM_UNSURE;
+		__atomic_store_n(&of->ended, true, __ATOMIC_RELEASE);
 	} else if (record->detail == TPCK_PROGRAM_MADE && names_one(record)) {
 		struct tpck_known_made *made = calloc(1, sizeof *made);
 
@@ -125,10 +127,10 @@ void tpck_programs_learn(const struct tpck_record *record)
 		*made = (struct tpck_known_made){(const char *)(program + 1), of->made};
 		of->made = made;
 	} else if (of && record->detail == TPCK_PROGRAM_ENDED) {
-		of->ended = true;
 		of->ended_as = ++ends;
 		of->status = program->status;
 		of->polls = program->polls;
+		__atomic_store_n(&of->ended, true, __ATOMIC_RELEASE);
 	} else if (of && record->detail == TPCK_PROGRAM_LOST) {
 		of->lost = true;
 	} else if (of && record->detail == TPCK_PROGRAM_SAID) {
@@ -178,7 +180,7 @@ bool tpck_known_ended(uint32_t number)
 	return false;
 }
 
-bool tpck_known_wrote(void)
+bool tpck_programs_write(void)
 {
 	for (const struct wrote *of = wrote; of; of = of->next)
 		if (!tpck_known_ended(of->writer))

@@ -34,6 +34,8 @@ void tpck_programs_boundary(void);
 
 /* ---- running forward ---- */
 void tpck_programs_learn(const struct tpck_record *record);
+/* Whether, as far as is learnt, a process that the program has made and that has not ended wrote to a file. */
+bool tpck_programs_write(void);
 /* Learns records behind the cut: what they say was started will be started again. */
 void tpck_programs_learn_behind(const struct tpck_record *record);
 void tpck_programs_unlearn(void);

@@ -188,8 +188,20 @@ void tpck_programs_belongs(const struct tpck_root *root)
 	errno = saved;
 }
 
+/* Whether the log has the end of what the thread starts next. */
+static bool has_end(const void *of)
+{
+	const struct tpck_thread *self = of;
+	const struct tpck_known *next = tpck_known_of(self->id, self->programs);
+
+	return next && __atomic_load_n(&next->ended, __ATOMIC_ACQUIRE);
+}
+
 void tpck_starts_thread(struct tpck_thread *self)
 {
+	/* A twin does nothing that the run before it has not done: what is still at work there is waited for, as long as it takes. */
+	if (forwarding && !tpck_child_nested())
+		tpck_forward_await_that(has_end, self);
 	if (forwarding && !tpck_child_nested())
 		stands = tpck_forward_stands(self);
 }

@@ -5,11 +5,13 @@
 #include "runtime/replay/forward.h"
 
 #include <errno.h>
+#include <linux/futex.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "runtime/base/kernel.h"
 #include "runtime/base/layout.h"
 #include "runtime/replay/looks.h"
 #include "runtime/replay/readings.h"
@@ -23,6 +25,10 @@ struct list {
 struct tpck_expected {
 	uint32_t thread;
 	struct list lists[TPCK_RECORD_TYPES];
+	/* What has come since (tpck_forward_extend()), until the thread takes it at the end of its lists: all up to one cut. The lock is held. */
+	struct list arriving[TPCK_RECORD_TYPES];
+	_Atomic bool arrived;
+	bool arriving_operations;
 	struct tpck_looks_reader looks[TPCK_CLOCKS];
 	struct readings {
 		struct tpck_readings_reader reader;
@@ -55,6 +61,10 @@ static struct tpck_record_boundary last;
 static uint64_t wall_ns;
 static int by_uploads;
 static _Atomic uint32_t waiting_for; /* threads with operations that are not at the cut yet */
+static _Atomic uint32_t untaken;     /* threads that have not taken operations yet which have come since */
+_Atomic bool tpck_forward_follows_now;
+static bool followed;                /* lists grow, or did */
+static _Atomic uint32_t arrivals;    /* a futex: more has come, or no more will */
 static char difference[240];
 static bool chance; /* the difference may be one of chance */
 static uint64_t first_looks[TPCK_CLOCKS];
@@ -196,6 +206,76 @@ static void find_first_looks(void)
 		}
 }
 
+static void boundary_learn(const struct tpck_record *record)
+{
+	uint64_t before = last.wall_ns;
+
+	memcpy(&last, record + 1, sizeof last);
+	by_uploads = record->detail;
+	/* A restart begins a new clock reading, perhaps on another machine. */
+	if (before && last.wall_ns > before && last.wall_ns - before < 3600000000000ull)
+		wall_ns += last.wall_ns - before;
+}
+
+static uint32_t operations_of(const struct tpck_record *record)
+{
+	return record->type == TPCK_RECORD_MARK ? ((const struct tpck_record_mark *)(record + 1))->operations : 0;
+}
+
+/* The record is one of a thread's answers, which it has from the start. */
+static int answer_add(struct tpck_expected *expected, const struct tpck_record *record)
+{
+	int result = record->type == TPCK_RECORD_DRAWN ? drawn_add(&expected->lists[record->type], record)
+						       : list_add(&expected->lists[record->type], record);
+
+	if (!result && record->type == TPCK_RECORD_MARK) {
+		result = sequence_add(record);
+		if (!expected->device)
+			waiting_for++;
+		expected->device = true;
+	}
+	return result;
+}
+
+/* The same, but it has come since. */
+static int answer_arrives(struct tpck_expected *expected, const struct tpck_record *record)
+{
+	int result = list_add(&expected->arriving[record->type], record);
+
+	if (!result && record->type == TPCK_RECORD_MARK)
+		result = sequence_add(record);
+	if (!result && operations_of(record) && !expected->arriving_operations) {
+		expected->arriving_operations = true;
+		atomic_fetch_add(&untaken, 1);
+	}
+	if (!result)
+		atomic_store(&expected->arrived, true);
+	return result;
+}
+
+static int learn(const struct tpck_record *record, bool arrives)
+{
+	struct tpck_expected *expected;
+
+	if (!tpck_record_is_sound(record))
+		return -EBADMSG;
+	if (record->type == TPCK_RECORD_FROM_DEVICE && record->detail == TPCK_READ_STASHED && !tpck_stash_refers((const void *)(record + 1)))
+		return -ENODATA;
+	if (record->type == TPCK_RECORD_BOUNDARY) {
+		boundary_learn(record);
+		return 0;
+	}
+	if (record->type == TPCK_RECORD_SCALARS || record->type == TPCK_RECORD_PLACE || record->type == TPCK_RECORD_DEVICE ||
+	    record->type == TPCK_RECORD_PROGRAM || record->type == TPCK_RECORD_TALK)
+		return 0; /* no thread's answers */
+	if (record->type == TPCK_RECORD_NCCL && record->detail == TPCK_NCCL_CAPTURED)
+		return captured_add(record);
+	if (record->type == TPCK_RECORD_TURN)
+		return turn_add(record);
+	expected = expected_of(record->thread, true);
+	return !expected ? -ENOMEM : arrives ? answer_arrives(expected, record) : answer_add(expected, record);
+}
+
 int tpck_forward_open(const char *folder, struct tpck_log_position cut)
 {
 	const struct tpck_record *record;
@@ -203,42 +283,8 @@ int tpck_forward_open(const char *folder, struct tpck_log_position cut)
 
 	if (result)
 		return result;
-	while (!result && (record = tpck_log_next(reader))) {
-		struct tpck_expected *expected;
-
-		if (!tpck_record_is_sound(record)) {
-			result = -EBADMSG;
-		} else if (record->type == TPCK_RECORD_FROM_DEVICE && record->detail == TPCK_READ_STASHED &&
-			   !tpck_stash_refers((const void *)(record + 1))) {
-			result = -ENODATA;
-		} else if (record->type == TPCK_RECORD_BOUNDARY) {
-			uint64_t before = last.wall_ns;
-
-			memcpy(&last, record + 1, sizeof last);
-			by_uploads = record->detail;
-			/* A restart begins a new clock reading, perhaps on another machine. */
-			if (before && last.wall_ns > before && last.wall_ns - before < 3600000000000ull)
-				wall_ns += last.wall_ns - before;
-		} else if (record->type == TPCK_RECORD_SCALARS || record->type == TPCK_RECORD_PLACE || record->type == TPCK_RECORD_DEVICE ||
-			   record->type == TPCK_RECORD_PROGRAM || record->type == TPCK_RECORD_TALK) {
-			continue; /* no thread's answers */
-		} else if (record->type == TPCK_RECORD_NCCL && record->detail == TPCK_NCCL_CAPTURED) {
-			result = captured_add(record);
-		} else if (record->type == TPCK_RECORD_TURN) {
-			result = turn_add(record);
-		} else {
-			expected = expected_of(record->thread, true);
-			result = !expected				    ? -ENOMEM
-				 : record->type == TPCK_RECORD_DRAWN ? drawn_add(&expected->lists[record->type], record)
-								     : list_add(&expected->lists[record->type], record);
-			if (!result && record->type == TPCK_RECORD_MARK) {
-				result = sequence_add(record);
-				if (!expected->device)
-					waiting_for++;
-				expected->device = true;
-			}
-		}
-	}
+	while (!result && (record = tpck_log_next(reader)))
+		result = learn(record, false);
 	if (result)
 		tpck_forward_close();
 	else
@@ -268,6 +314,137 @@ static void at_cut(struct tpck_expected *expected)
 {
 	if (expected->device && !atomic_exchange(&expected->at_cut, true))
 		atomic_fetch_sub(&waiting_for, 1);
+}
+
+/* ---- a log that is still being written ---------------------------------------------------------------- */
+
+static bool mark_done(const struct tpck_expected *expected);
+static bool more_marks(const struct tpck_expected *expected);
+
+static void announce(void)
+{
+	atomic_fetch_add(&arrivals, 1);
+	tpck_sys_futex(&arrivals, FUTEX_WAKE_PRIVATE, 0x7fffffff, NULL, NULL, 0);
+}
+
+void tpck_forward_follow(void)
+{
+	followed = true;
+	atomic_store(&tpck_forward_follows_now, true);
+}
+
+void tpck_forward_last(void)
+{
+	atomic_store(&tpck_forward_follows_now, false);
+	announce();
+}
+
+int tpck_forward_extend(struct tpck_log_position cut, void (*also)(const struct tpck_record *record))
+{
+	struct tpck_log_position from = tpck_log_reads_at(reader);
+	const struct tpck_record *record;
+	int result = tpck_log_extend(reader, cut);
+
+	if (result)
+		return result;
+	/* What is no thread's answer is known before any thread comes there. */
+	while ((record = tpck_log_next(reader)))
+		also(record);
+	tpck_log_read_from(reader, from);
+	tpck_spin_lock(&lock);
+	while (!result && (record = tpck_log_next(reader)))
+		result = learn(record, true);
+	tpck_spin_unlock(&lock);
+	announce();
+	return result;
+}
+
+/* What was used up goes, but for the last of it; looks and readings are counted from their first (looks.h, readings.h). */
+static void drop_used(struct list *list, enum tpck_record_type type)
+{
+	uint32_t used = list->next ? list->next - 1 : 0;
+
+	if (type == TPCK_RECORD_LOOKS || type == TPCK_RECORD_READING || used < 64)
+		return;
+	memmove(list->at, list->at + used, (list->count - used) * sizeof *list->at);
+	list->count -= used;
+	list->next -= used;
+}
+
+/* What has come for the thread is the thread's. The lock is held; by the thread itself. */
+static void take_arrived(struct tpck_expected *expected)
+{
+	for (unsigned type = 0; type < TPCK_RECORD_TYPES; type++) {
+		struct list *from = &expected->arriving[type], *to = &expected->lists[type];
+
+		drop_used(to, type);
+		for (uint32_t i = 0; i < from->count; i++)
+			if (type == TPCK_RECORD_DRAWN ? drawn_add(to, from->at[i]) : list_add(to, from->at[i]))
+				return; /* without memory the thread waits, and harms nobody */
+		if (type == TPCK_RECORD_MARK && from->count) {
+			if (!expected->device || atomic_exchange(&expected->at_cut, false))
+				atomic_fetch_add(&waiting_for, 1);
+			expected->device = true;
+		}
+		from->count = 0;
+	}
+	if (expected->arriving_operations)
+		atomic_fetch_sub(&untaken, 1);
+	expected->arriving_operations = false;
+	atomic_store(&expected->arrived, false);
+	if (mark_done(expected) && !more_marks(expected))
+		at_cut(expected);
+}
+
+/* A thread is at the end of what the log has for it: whether there is more. It is waited for if the thread `waits`. */
+static bool has_more(struct tpck_expected *expected, bool waits)
+{
+	int saved = errno;
+	bool more = false;
+
+	while (followed && !more) {
+		uint32_t now = atomic_load(&arrivals);
+		bool follows = tpck_forward_follows();
+
+		tpck_spin_lock(&lock);
+		if (atomic_load(&expected->arrived)) {
+			take_arrived(expected);
+			more = !atomic_load(&expected->arrived);
+		}
+		tpck_spin_unlock(&lock);
+		if (more || !waits || !follows)
+			break;
+		tpck_sys_futex(&arrivals, FUTEX_WAIT_PRIVATE, now, NULL, NULL, 0);
+	}
+	errno = saved;
+	return more;
+}
+
+void tpck_forward_await_that(bool (*what)(const void *of), const void *of)
+{
+	int saved = errno;
+
+	while (tpck_forward_follows()) {
+		uint32_t now = atomic_load(&arrivals);
+
+		if (what(of))
+			break;
+		tpck_sys_futex(&arrivals, FUTEX_WAIT_PRIVATE, now, NULL, NULL, 0);
+	}
+	errno = saved;
+}
+
+void tpck_forward_forked(void)
+{
+	atomic_store(&tpck_forward_follows_now, false);
+}
+
+void tpck_forward_await_slow(struct tpck_thread *self)
+{
+	struct tpck_expected *expected = expected_for(self);
+
+	if (expected && expected->device && mark_done(expected) && !more_marks(expected))
+		(void)has_more(expected, true);
 }
 
 static void differs(const struct tpck_thread *self, const char *what)
@@ -322,10 +499,11 @@ enum tpck_forward tpck_forward_operation(struct tpck_thread *self, uint32_t toke
 
 	if (!expected)
 		return TPCK_FORWARD_END;
-	if (mark_done(expected) && !next_mark(expected)) {
-		at_cut(expected);
-		return TPCK_FORWARD_END;
-	}
+	while (mark_done(expected) && !next_mark(expected))
+		if (!has_more(expected, true)) {
+			at_cut(expected);
+			return TPCK_FORWARD_END;
+		}
 	if (!expected->tokens || expected->tokens[expected->token] != token) {
 		differs(self, expected->tokens ? "another call than in the first run" : "the log is not whole");
 		return TPCK_FORWARD_DIFFERS;
@@ -363,18 +541,21 @@ enum tpck_forward tpck_forward_record(struct tpck_thread *self, enum tpck_record
 	if (!expected)
 		return TPCK_FORWARD_FOREIGN;
 	list = &expected->lists[type];
-	if (list->next == list->count)
-		return expected->device ? TPCK_FORWARD_END : TPCK_FORWARD_FOREIGN;
+	while (list->next == list->count)
+		if (!has_more(expected, expected->device))
+			return expected->device ? TPCK_FORWARD_END : TPCK_FORWARD_FOREIGN;
 	*record = list->at[list->next++];
 	return TPCK_FORWARD_SAME;
 }
 
-/* What a thread is told that draws, or looks, once more than the log has it at this count of operations. */
-static enum tpck_forward no_more(const struct tpck_expected *expected)
+/* What a thread is told that draws, or looks, once more than the log has it at this count of operations. SAME: the log has more by now. */
+static enum tpck_forward no_more(struct tpck_expected *expected)
 {
-	if (!expected->device)
-		return TPCK_FORWARD_FOREIGN;
-	return mark_done(expected) && !more_marks(expected) ? TPCK_FORWARD_END : TPCK_FORWARD_MORE;
+	if (expected->device && !(mark_done(expected) && !more_marks(expected)))
+		return TPCK_FORWARD_MORE;
+	if (has_more(expected, expected->device))
+		return TPCK_FORWARD_SAME;
+	return expected->device ? TPCK_FORWARD_END : TPCK_FORWARD_FOREIGN;
 }
 
 enum tpck_forward tpck_forward_draw(struct tpck_thread *self, enum tpck_record_type type,
@@ -388,13 +569,15 @@ enum tpck_forward tpck_forward_draw(struct tpck_thread *self, enum tpck_record_t
 	if (!expected)
 		return TPCK_FORWARD_FOREIGN;
 	list = &expected->lists[type];
-	while (list->next < list->count && (int32_t)(list->at[list->next]->order - now) < 0)
-		list->next++;
-	if (list->next < list->count && list->at[list->next]->order == now) {
-		*record = list->at[list->next++];
-		return TPCK_FORWARD_SAME;
-	}
-	result = no_more(expected);
+	do {
+		while (list->next < list->count && (int32_t)(list->at[list->next]->order - now) < 0)
+			list->next++;
+		if (list->next < list->count && list->at[list->next]->order == now) {
+			*record = list->at[list->next++];
+			return TPCK_FORWARD_SAME;
+		}
+		result = no_more(expected);
+	} while (result == TPCK_FORWARD_SAME);
 	if (result == TPCK_FORWARD_MORE)
 		*record = list->next ? list->at[list->next - 1] : NULL;
 	return result;
@@ -405,8 +588,10 @@ const struct tpck_record *tpck_forward_drawn(struct tpck_thread *self, uint32_t 
 	struct tpck_expected *expected = expected_for(self);
 	struct list *list = expected ? &expected->lists[TPCK_RECORD_DRAWN] : NULL;
 
-	while (list && list->next < list->count && compare_drawn(list->at[list->next], talks, number) < 0)
-		list->next++;
+	do {
+		while (list && list->next < list->count && compare_drawn(list->at[list->next], talks, number) < 0)
+			list->next++;
+	} while (list && list->next == list->count && no_more(expected) == TPCK_FORWARD_SAME);
 	return list && list->next < list->count && compare_drawn(list->at[list->next], talks, number) == 0 ? list->at[list->next++] : NULL;
 }
 
@@ -423,15 +608,17 @@ enum tpck_forward tpck_forward_look(struct tpck_thread *self, enum tpck_clock cl
 		return TPCK_FORWARD_FOREIGN;
 	list = &expected->lists[TPCK_RECORD_LOOKS];
 	reader_of = &expected->looks[clock];
-	while (tpck_looks_next(reader_of, clock, list->at, list->count) && (int32_t)(reader_of->there_order - now) <= 0) {
-		reader_of->there = false;
-		self->shown[clock] = reader_of->there_ns;
-		if (reader_of->there_order == now) {
-			*ns = reader_of->there_ns;
-			return TPCK_FORWARD_SAME;
+	do {
+		while (tpck_looks_next(reader_of, clock, list->at, list->count) && (int32_t)(reader_of->there_order - now) <= 0) {
+			reader_of->there = false;
+			self->shown[clock] = reader_of->there_ns;
+			if (reader_of->there_order == now) {
+				*ns = reader_of->there_ns;
+				return TPCK_FORWARD_SAME;
+			}
 		}
-	}
-	result = no_more(expected);
+		result = no_more(expected);
+	} while (result == TPCK_FORWARD_SAME);
 	if (result == TPCK_FORWARD_MORE)
 		*ns = self->shown[clock];
 	return result;
@@ -461,6 +648,7 @@ enum tpck_forward tpck_forward_reading(struct tpck_thread *self, uint32_t key, b
 {
 	struct tpck_expected *expected = expected_for(self);
 	struct readings *readings = expected ? readings_of(expected, key) : NULL;
+	enum tpck_forward result = TPCK_FORWARD_SAME;
 	const struct list *list;
 	enum tpck_readings_next next;
 
@@ -468,12 +656,16 @@ enum tpck_forward tpck_forward_reading(struct tpck_thread *self, uint32_t key, b
 	if (!readings)
 		return TPCK_FORWARD_FOREIGN;
 	list = &expected->lists[TPCK_RECORD_READING];
-	next = tpck_readings_next(&readings->reader, list->at, list->count, (uint32_t)self->operations, ahead);
-	if (readings->reader.told) {
-		*bytes = readings->reader.bytes;
-		*count = readings->reader.count;
-	}
-	return next == TPCK_READINGS_NOW ? TPCK_FORWARD_SAME : no_more(expected);
+	do {
+		next = tpck_readings_next(&readings->reader, list->at, list->count, (uint32_t)self->operations, ahead);
+		if (readings->reader.told) {
+			*bytes = readings->reader.bytes;
+			*count = readings->reader.count;
+		}
+		if (next != TPCK_READINGS_NOW)
+			result = no_more(expected);
+	} while (next != TPCK_READINGS_NOW && result == TPCK_FORWARD_SAME);
+	return result;
 }
 
 uint64_t tpck_forward_first_look(enum tpck_clock clock)
@@ -492,6 +684,7 @@ enum tpck_forward tpck_forward_stands(struct tpck_thread *self)
 
 	if (!expected || !expected->device)
 		return TPCK_FORWARD_FOREIGN;
+	tpck_forward_await(self);
 	return atomic_load(&expected->at_cut) ? TPCK_FORWARD_END : TPCK_FORWARD_SAME;
 }
 
@@ -507,7 +700,7 @@ bool tpck_forward_uses_device(uint32_t thread)
 
 bool tpck_forward_complete(void)
 {
-	return atomic_load(&waiting_for) == 0;
+	return !tpck_forward_follows() && atomic_load(&untaken) == 0 && atomic_load(&waiting_for) == 0;
 }
 
 uint32_t tpck_forward_late(void)
@@ -517,16 +710,38 @@ uint32_t tpck_forward_late(void)
 
 	tpck_spin_lock(&lock);
 	late = all;
-	while (late && (!late->device || atomic_load(&late->at_cut)))
+	while (late && !late->arriving_operations && (!late->device || atomic_load(&late->at_cut)))
 		late = late->next;
 	thread = late ? late->thread : 0;
 	tpck_spin_unlock(&lock);
 	return thread;
 }
 
+/* Another thread may add turns meanwhile. */
+static bool turn_in_growing(const struct tpck_thread *self, uint64_t number)
+{
+	uint32_t seen = atomic_load(&arrivals), now;
+	bool follows = tpck_forward_follows(), behind, own;
+
+	tpck_spin_lock(&lock);
+	now = atomic_load(&turn_now);
+	while (now + 1 < turns_count && turns[now + 1].number <= number)
+		now++;
+	atomic_store(&turn_now, now);
+	behind = number >= last.allocations;
+	own = !turns_count || turns[now].thread == self->id;
+	tpck_spin_unlock(&lock);
+	if (behind && follows)
+		tpck_sys_futex(&arrivals, FUTEX_WAIT_PRIVATE, seen, NULL, NULL, 0);
+	return behind ? !follows : own;
+}
+
 bool tpck_forward_turn(const struct tpck_thread *self, uint64_t number)
 {
 	uint32_t now = atomic_load(&turn_now);
+
+	if (followed)
+		return turn_in_growing(self, number);
 
 	while (now + 1 < turns_count && turns[now + 1].number <= number)
 		atomic_compare_exchange_strong(&turn_now, &now, now + 1) ? now++ : 0;

@@ -7,6 +7,7 @@
 #ifndef TPCK_RUNTIME_REPLAY_FORWARD_H
 #define TPCK_RUNTIME_REPLAY_FORWARD_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -26,6 +27,34 @@ enum tpck_forward {
 /* Reads the log up to the cut. 0 or -errno. */
 int tpck_forward_open(const char *folder, struct tpck_log_position cut);
 void tpck_forward_close(void);
+
+/* ---- following a run that is still writing its log ----
+ * Threads wait at the end of what the log has for them, without a limit, as there may be more of it. Lists grow up to one cut after the other:
+ * each is a snapshot's, so that all of a thread's answers up to there are there. */
+/* Before a thread is answered. */
+void tpck_forward_follow(void);
+/* The log goes up to this later cut, by the one thread that follows it. Before threads are told of it, also() is called with each record that is new. 0,
+ * or -errno: nothing more can be followed. */
+int tpck_forward_extend(struct tpck_log_position cut, void (*also)(const struct tpck_record *record));
+/* Waits until what() holds of the thread, which more of the log may bring about, or no more will come. */
+void tpck_forward_await_that(bool (*what)(const void *of), const void *of);
+/* In the child of a fork: nobody extends the log there. */
+void tpck_forward_forked(void);
+/* No more will come: the last cut is the boundary. */
+void tpck_forward_last(void);
+extern _Atomic bool tpck_forward_follows_now __attribute__((visibility("hidden")));
+static inline bool tpck_forward_follows(void)
+{
+	return __builtin_expect(atomic_load_explicit(&tpck_forward_follows_now, memory_order_acquire), 0);
+}
+void tpck_forward_await_slow(struct tpck_thread *self);
+/* A thread that stands at the end of the log waits until there is more, or no more will come. */
+static inline void tpck_forward_await(struct tpck_thread *self)
+{
+	if (tpck_forward_follows() && self)
+		tpck_forward_await_slow(self);
+}
+
 /* The next device operation of a thread, by its 32-bit token and, where uploaded bytes were
  * digested, that digest (0: none). */
 enum tpck_forward tpck_forward_operation(struct tpck_thread *self, uint32_t token, uint32_t content);

@@ -422,6 +422,31 @@ bool tpck_log_is_whole(const struct tpck_log_header *segment, uint64_t size, uin
 	return at == end;
 }
 
+/* Maps segment `sequence` of the reader's folder as the next one. */
+static int map_segment(struct tpck_log_reader *reader, uint64_t sequence)
+{
+	struct stat found = {0};
+	char path[320];
+	void *at = MAP_FAILED;
+	int fd, result = 0;
+
+	segment_name(path, sizeof path, reader->folder, sequence);
+	fd = tpck_sys_openat(AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0);
+	if (fd < 0)
+		return -errno;
+	if (tpck_sys_fstatat(fd, "", &found, AT_EMPTY_PATH) || found.st_size < (off_t)sizeof(struct tpck_log_header))
+		result = -EBADMSG;
+	else
+		at = tpck_undumped(tpck_sys_mmap(NULL, (size_t)found.st_size, PROT_READ, MAP_SHARED, fd, 0), (size_t)found.st_size);
+	tpck_sys_close(fd);
+	if (result || at == MAP_FAILED)
+		return result ? result : -ENOMEM;
+	reader->maps[sequence].at = at;
+	reader->maps[sequence].bytes = (uint64_t)found.st_size;
+	reader->count = sequence + 1;
+	return 0;
+}
+
 int tpck_log_open(struct tpck_log_reader **reader, const char *folder, struct tpck_log_position cut)
 {
 	struct tpck_log_reader *made;
@@ -441,30 +466,11 @@ int tpck_log_open(struct tpck_log_reader **reader, const char *folder, struct tp
 	made->cut = cut;
 	for (uint64_t s = 0; s <= cut.sequence && !result; s++) {
 		const struct tpck_log_header *header;
-		struct stat found = {0};
-		char path[320];
 		uint64_t end;
-		int fd;
 
-		segment_name(path, sizeof path, folder, s);
-		fd = tpck_sys_openat(AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0);
-		if (fd < 0) {
-			result = -errno;
+		result = map_segment(made, s);
+		if (result)
 			break;
-		}
-		if (tpck_sys_fstatat(fd, "", &found, AT_EMPTY_PATH) ||
-		    found.st_size < (off_t)sizeof *header)
-			result = -EBADMSG;
-		else
-			made->maps[s].at = tpck_undumped(tpck_sys_mmap(NULL, (size_t)found.st_size, PROT_READ, MAP_SHARED, fd, 0), (size_t)found.st_size);
-		tpck_sys_close(fd);
-		if (result || made->maps[s].at == MAP_FAILED) {
-			made->maps[s].at = NULL;
-			result = result ? result : -ENOMEM;
-			break;
-		}
-		made->maps[s].bytes = (uint64_t)found.st_size;
-		made->count = s + 1;
 		header = made->maps[s].at;
 		end = s == cut.sequence ? cut.offset : atomic_load(&header->used);
 		if (!tpck_log_is_whole(header, made->maps[s].bytes, s, end))
@@ -496,6 +502,58 @@ const struct tpck_record *tpck_log_next(struct tpck_log_reader *reader)
 		reader->sequence++;
 		reader->offset = (sizeof(struct tpck_log_header) + ALIGN - 1) / ALIGN * ALIGN;
 	}
+}
+
+/* Whether records fill segment `sequence` exactly from `at` up to `end`. */
+static bool are_whole(const struct tpck_log_reader *reader, uint64_t sequence, uint64_t at, uint64_t end)
+{
+	const struct tpck_log_header *segment = reader->maps[sequence].at;
+	const struct tpck_record *record;
+
+	if (!is_segment(segment, reader->maps[sequence].bytes, sequence, end))
+		return false;
+	while (at < end && (record = record_at(segment, at, end)))
+		at = behind(record, at);
+	return at == end;
+}
+
+int tpck_log_extend(struct tpck_log_reader *reader, struct tpck_log_position cut)
+{
+	uint64_t at = reader->cut.offset;
+	int result = 0;
+
+	if (cut.sequence < reader->cut.sequence || cut.sequence > 10000000 || (cut.sequence == reader->cut.sequence && cut.offset < reader->cut.offset))
+		return -EINVAL;
+	if (cut.sequence + 1 > reader->count) {
+		void *grown = reallocarray(reader->maps, cut.sequence + 1, sizeof *reader->maps);
+
+		if (!grown)
+			return -ENOMEM;
+		reader->maps = grown;
+	}
+	for (uint64_t s = reader->count; s <= cut.sequence && !result; s++)
+		result = map_segment(reader, s);
+	for (uint64_t s = reader->cut.sequence; s <= cut.sequence && !result; s++) {
+		const struct tpck_log_header *header = reader->maps[s].at;
+
+		if (!are_whole(reader, s, at, s == cut.sequence ? cut.offset : atomic_load(&header->used)))
+			result = -EBADMSG;
+		at = (sizeof *header + ALIGN - 1) / ALIGN * ALIGN;
+	}
+	if (!result)
+		reader->cut = cut;
+	return result;
+}
+
+struct tpck_log_position tpck_log_reads_at(const struct tpck_log_reader *reader)
+{
+	return (struct tpck_log_position){reader->sequence, reader->offset};
+}
+
+void tpck_log_read_from(struct tpck_log_reader *reader, struct tpck_log_position from)
+{
+	reader->sequence = from.sequence;
+	reader->offset = from.offset;
 }
 
 void tpck_log_close(struct tpck_log_reader *reader)

@@ -125,6 +125,11 @@ struct tpck_log_reader;
 int tpck_log_open(struct tpck_log_reader **reader, const char *folder, struct tpck_log_position cut);
 /* The records in order; NULL at the end. Valid until the reader is closed. */
 const struct tpck_record *tpck_log_next(struct tpck_log_reader *reader);
+/* The log is being written: reading goes on up to a later cut. 0, or -errno, and nothing has changed. */
+int tpck_log_extend(struct tpck_log_reader *reader, struct tpck_log_position cut);
+/* Where the next record begins; and reading goes on from such a place. */
+struct tpck_log_position tpck_log_reads_at(const struct tpck_log_reader *reader);
+void tpck_log_read_from(struct tpck_log_reader *reader, struct tpck_log_position from);
 void tpck_log_close(struct tpck_log_reader *reader);
 /* What the log of the run that is resumed has behind the cut, as far as the agent has put it into this folder; each record during the
  * call only. */

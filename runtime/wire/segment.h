@@ -31,6 +31,8 @@ enum {
 #define TPCK_IMAGE_MAGIC 0x67616d696b637074ull   /* "tpckimag" */
 /* "SESSION/behind.NNNNNN": segments of the run that is resumed, from the one with the cut on. */
 #define TPCK_LOG_BEHIND "behind."
+/* "JOB/twin.PROCESS": a folder of a twin's own (runtime/engine/following.c). */
+#define TPCK_TWIN_FOLDER "twin."
 /* "SESSION/written": what forked children write to files (runtime/programs/written.c); the same of the run that is resumed. */
 #define TPCK_WRITTEN "written"
 #define TPCK_SEEN "overlay"

@@ -19,7 +19,7 @@ BUILD = os.path.realpath(sys.argv[2] if len(sys.argv) > 2 else os.environ.get("b
 
 # What the preloaded library is made of, and the agent; the first ones are in both.
 BOTH = {"base", "wire", "view", "reach"}
-SHIM_SIDE = BOTH | {"track", "infer", "capture", "replay", "files", "follow", "programs", "network", "engine"}
+SHIM_SIDE = BOTH | {"track", "infer", "capture", "replay", "files", "follow", "programs", "network", "twin", "engine"}
 AGENT_SIDE = BOTH | {"store", "peer", "policy"}
 AGENT_BELOW = {"runtime/" + r for r in AGENT_SIDE} | {"agent/loop", "agent/home", "agent/programs", "agent/files"}
 
@@ -36,7 +36,8 @@ MAY_INCLUDE = {
     "runtime/follow": {"runtime/base", "runtime/wire", "runtime/track", "runtime/replay", "runtime/files"},
     "runtime/programs": {"runtime/base", "runtime/wire", "runtime/view", "runtime/track", "runtime/replay", "runtime/follow"},
     "runtime/network": {"runtime/base", "runtime/wire", "runtime/view", "runtime/track", "runtime/replay"},
-    "runtime/capture": {"runtime/" + r for r in SHIM_SIDE - {"engine", "follow", "files", "programs", "network", "view", "reach"}},
+    "runtime/twin": {"runtime/base"},
+    "runtime/capture": {"runtime/" + r for r in SHIM_SIDE - {"engine", "twin", "follow", "files", "programs", "network", "view", "reach"}},
     "runtime/engine": {"runtime/" + r for r in SHIM_SIDE} | {"kernels"},
     "runtime/policy": {"runtime/base", "runtime/wire"},
     "runtime/store": {"runtime/base", "runtime/wire", "runtime/view", "runtime/policy"},
@@ -74,6 +75,8 @@ ENDS_ALLOWED = {
     ("runtime/base/kernel.h", "SYS_exit"), ("runtime/base/kernel.h", "SYS_exit_group"),
     ("runtime/base/kernel.h", "tpck_sys_exit"), ("runtime/base/kernel.h", "tpck_sys_exit_group"),
     ("runtime/engine/resume.c", "tpck_sys_exit_group"), # the program cannot be started again and must not go on
+    ("runtime/engine/following.c", "tpck_sys_exit_group"), # a twin, which is nobody's program
+    ("runtime/twin/supervisor.c", "tpck_sys_exit_group"), # who kept the place of a program that has ended
     ("runtime/base/lock_order.c", "__builtin_trap"), # in builds that look for locks out of order
     ("runtime/reach/reach.c", "tpck_sys_exit"),  # the child that becomes the agent
 }
@@ -489,6 +492,7 @@ PAGES = (
     "doc/interception.md",
     "doc/limits.md",
     "doc/outside.md",
+    "doc/twin.md",
     "doc/ranks.md",
     "doc/record.md",
     "doc/security.md",

@@ -680,7 +680,7 @@ static void run_forward(int boundary)
 	/* Links that the program itself has set elsewhere are no reason to refuse it. */
 	if (!tpck_learnt_links_lead(why, sizeof why))
 		_exit(92);
-	if (tpck_follow_forward(scratch, true))
+	if (tpck_follow_forward(scratch, true, true))
 		_exit(98);
 	for (int g = 0; g < boundary; g++)
 		program(g);
@@ -771,7 +771,7 @@ static void rank_goes_on(int rank)
 
 	as_rank(rank);
 	forward_begin();
-	if (tpck_follow_forward(scratch, true) || tpck_follow_inject(1, why, sizeof why))
+	if (tpck_follow_forward(scratch, true, true) || tpck_follow_inject(1, why, sizeof why))
 		_exit(98);
 }
 
@@ -828,7 +828,7 @@ static void anothers_forward(int rank)
 
 	as_rank(rank);
 	forward_begin();
-	if (tpck_follow_forward(scratch, true))
+	if (tpck_follow_forward(scratch, true, true))
 		_exit(98);
 	in_anothers(false);
 	if (!in_order())
@@ -976,7 +976,7 @@ static void numbered_run(int boundary)
 		while ((one = tpck_log_next(reader)))
 			if (one->type == TPCK_RECORD_FILE)
 				tpck_follow_learn(one);
-		if (tpck_follow_forward(scratch, true))
+		if (tpck_follow_forward(scratch, true, true))
 			_exit(83);
 		numbered_begins();
 		while (part < boundary - 2)
@@ -991,6 +991,47 @@ static void numbered_run(int boundary)
 		numbered_part(part++);
 	cut_here(log);
 	numbered_part(part);
+}
+
+/* A folder for each save, which is renamed, and the one before goes: more of them than there are stand-ins at a time. */
+static void each_save_run(int saves)
+{
+	unsigned left = 0;
+	DIR *list;
+
+	snprintf(scratch, sizeof scratch, "%s/scratch/%d", base, getpid());
+	mkdir(scratch, 0700);
+	tpck_follow_record(tpck_log_new(1 << 20), "", 0);
+	if (tpck_follow_forward(scratch, true, true))
+		_exit(83);
+	for (int i = 0; i < saves; i++) {
+		char part[40], whole[40], old[40];
+		struct stat found;
+
+		snprintf(part, sizeof part, "save-%d.part", i);
+		snprintf(whole, sizeof whole, "save-%d", i);
+		snprintf(old, sizeof old, "save-%d", i - 1);
+		if (tpck_layer_follow.mkdir(TPCK_AT(AT_FDCWD, in(part)), 0755) || tpck_layer_follow.stat(TPCK_AT(AT_FDCWD, in(part)), &found, 0) ||
+		    !S_ISDIR(found.st_mode))
+			_exit(84);
+		if (tpck_layer_follow.rename(TPCK_AT(AT_FDCWD, in(part)), TPCK_AT(AT_FDCWD, in(whole)), 0) ||
+		    tpck_layer_follow.stat(TPCK_AT(AT_FDCWD, in(whole)), &found, 0) || !S_ISDIR(found.st_mode))
+			_exit(85);
+		if (i && tpck_layer_follow.unlink(TPCK_AT(AT_FDCWD, in(old)), AT_REMOVEDIR))
+			_exit(86);
+	}
+	list = opendir(scratch);
+	while (list && readdir(list))
+		left++;
+	_exit(left < 50 ? 0 : 87);
+}
+
+static void each_save(void)
+{
+	int status = in_child(each_save_run, 3000);
+
+	printf("# status %d\n", status);
+	tap_ok(status == 0, "a program that has made and removed thousands of folders goes on, and takes memory for those that are there", "");
 }
 
 static void numbered(void)
@@ -1063,6 +1104,7 @@ static void judge(int boundary, int parts)
 	if (boundary == 1 && !parts) {
 		ranks();
 		numbered();
+		each_save();
 	}
 	nftw(base, remove_entry, 16, FTW_PHYS | FTW_DEPTH);
 }

@@ -16,14 +16,15 @@
 extern char **environ;
 
 static const char usage[] =
-	"usage: transpckpt run [--restarts N] [--aslr] -- COMMAND [ARGUMENT]...\n"
+	"usage: transpckpt run [--restarts N] [--twin] [--aslr] -- COMMAND [ARGUMENT]...\n"
 	"Runs COMMAND with snapshots. Its exit status is kept; 128 + N when signal N ended it.\n"
 	"  --restarts N  start it again up to N times when it fails\n"
+	"  --twin        have a second process follow it, which takes over where a signal ends it\n"
 	"  --aslr        leave address randomisation on (resuming needs the same addresses)\n";
 
 struct running {
 	long restarts;
-	bool aslr;
+	bool aslr, twin;
 	char **command;
 };
 
@@ -64,12 +65,24 @@ static void keep_addresses(void)
 			strerror(errno));
 }
 
+/* The program keeps this process's number. What it starts has others, and no twins. */
+static void name_process(void)
+{
+	char process[16];
+
+	snprintf(process, sizeof process, "%d", (int)getpid());
+	setenv("TPCK_TWIN_PROCESS", process, 1);
+	setenv("TRANSPCKPT_TWIN", "1", 1);
+}
+
 /* ---- the command -------------------------------------------------------------------------- */
 
 static void start(const struct running *running)
 {
 	if (!running->aslr)
 		keep_addresses();
+	if (running->twin)
+		name_process();
 	if (preload()) {
 		fprintf(stderr, "transpckpt: out of memory\n");
 		_exit(126);
@@ -139,6 +152,7 @@ int verb_run(int argc, char **argv)
 {
 	static const struct option options[] = {
 		{"restarts", required_argument, NULL, 'r'}, {"aslr", no_argument, NULL, 'a'},
+		{"twin", no_argument, NULL, 't'},
 		{"help", no_argument, NULL, 'h'}, {NULL, 0, NULL, 0},
 	};
 	struct tpck_settings settings;
@@ -148,7 +162,8 @@ int verb_run(int argc, char **argv)
 
 	tpck_settings_read(&settings, environ);
 	running.aslr = settings.aslr;
-	while ((option = getopt_long(argc, argv, "+r:ah", options, NULL)) != -1) {
+	running.twin = strcmp(settings.twin, "off") != 0;
+	while ((option = getopt_long(argc, argv, "+r:ath", options, NULL)) != -1) {
 		if (option == 'r') {
 			running.restarts = strtol(optarg, &end, 10);
 			if (end == optarg || *end || running.restarts < 0) {
@@ -157,6 +172,8 @@ int verb_run(int argc, char **argv)
 			}
 		} else if (option == 'a') {
 			running.aslr = true;
+		} else if (option == 't') {
+			running.twin = true;
 		} else {
 			fputs(usage, option == 'h' ? stdout : stderr);
 			return option == 'h' ? CLI_GOOD : CLI_USAGE;

@@ -1,0 +1,395 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A twin, from its start to the takeover. */
+#include "config.h"
+
+#include "runtime/engine/following.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/futex.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "runtime/base/clock.h"
+#include "runtime/base/kernel.h"
+#include "runtime/base/layout.h"
+#include "runtime/base/log.h"
+#include "runtime/engine/engine_private.h"
+#include "runtime/engine/offered.h"
+#include "runtime/engine/place.h"
+#include "runtime/files/files.h"
+#include "runtime/follow/caches.h"
+#include "runtime/follow/contents.h"
+#include "runtime/follow/follow.h"
+#include "runtime/network/network.h"
+#include "runtime/programs/programs.h"
+#include "runtime/replay/restart.h"
+#include "runtime/replay/stash.h"
+#include "runtime/track/communicators.h"
+#include "runtime/twin/supervisor.h"
+
+/* How often it is looked how far the living one has come, how long for a first snapshot that is committed, and the status of a twin that ends by itself. */
+#define LOOK_NS 5000000
+#define FIRST_NS 30000000000ull
+enum { ENDS_WITH = 125, LOOKS_A_SECOND = 200 };
+
+static struct tpck_engine *const engine = &tpck_engine;
+static _Atomic bool following;
+static struct {
+	char session[256];                 /* the living one's */
+	const struct tpck_control *control;
+	uint64_t generation, step;
+	struct tpck_log_position cut;
+	int input;                         /* the real standard input, or 0: it is in its place */
+} living TPCK_LARGE;
+
+bool tpck_following(void)
+{
+	return atomic_load_explicit(&following, memory_order_relaxed);
+}
+
+void tpck_following_end(const char *why)
+{
+	tpck_follow_abandon();
+	tpck_programs_abandon();
+	tpck_log_warn("the twin of process %d ends at step %llu: %s; the program is not touched by it", atomic_load(&tpck_twin_page()->living),
+		      (unsigned long long)living.step, why);
+	tpck_sys_exit_group(ENDS_WITH);
+	__builtin_unreachable();
+}
+
+static void __attribute__((noreturn)) end_for(const char *what, int result)
+{
+	char why[240];
+
+	snprintf(why, sizeof why, "%s: %s", what, strerror(-result));
+	tpck_following_end(why);
+}
+
+/* ---- the living one ----------------------------------------------------------------------------------- */
+
+void tpck_following_held(const char *session)
+{
+	struct tpck_twin_page *page = tpck_twin_page();
+
+	if (!page || atomic_load(&page->living) != tpck_sys_getpid())
+		return;
+	if (!atomic_load(&page->held))
+		snprintf(page->session, sizeof page->session, "%s", session);
+	atomic_fetch_add(&page->held, 1);
+}
+
+/* The newest snapshot that is committed. False: there is none yet. */
+static bool newest(struct tpck_image_header *found)
+{
+	struct tpck_image_header header;
+	bool any = false;
+
+	for (unsigned i = 0; i < TPCK_IMAGES_MAX; i++) {
+		char path[300];
+		int fd;
+
+		snprintf(path, sizeof path, "%s/image.%u", living.session, i);
+		fd = tpck_sys_openat(AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0);
+		if (fd < 0)
+			continue;
+		if (tpck_sys_pread(fd, &header, sizeof header, 0) == (long)sizeof header && header.magic == TPCK_IMAGE_MAGIC &&
+		    header.version == TPCK_WIRE_VERSION && header.state == TPCK_IMAGE_COMMITTED && header.footer == tpck_image_footer(&header) &&
+		    header.resumable && header.generation == living.generation && (!any || header.step > found->step)) {
+			memcpy(found, &header, sizeof header);
+			any = true;
+		}
+		tpck_sys_close(fd);
+	}
+	return any;
+}
+
+static void goes_up_to(const struct tpck_image_header *image)
+{
+	living.step = image->step;
+	living.cut = (struct tpck_log_position){image->log_sequence, image->log_offset};
+	atomic_store(&tpck_twin_page()->step, image->step);
+}
+
+/* ---- following ------------------------------------------------------------------------------------------ */
+
+static void learn(const struct tpck_record *record)
+{
+	if (record->type == TPCK_RECORD_FILE)
+		tpck_follow_learn(record);
+	else if (record->type == TPCK_RECORD_PROGRAM)
+		tpck_programs_learn(record);
+	else if (record->type == TPCK_RECORD_TALK)
+		tpck_network_learn(record);
+	else
+		tpck_place_learn(record);
+}
+
+/* Conversations are played from what there was at the start. */
+static void learn_later(const struct tpck_record *record)
+{
+	if (record->type == TPCK_RECORD_TALK)
+		tpck_following_end("the program speaks with other machines behind its first snapshots");
+	learn(record);
+}
+
+static int learn_start(void)
+{
+	const struct tpck_record *record;
+	struct tpck_log_reader *reader;
+	int result = tpck_log_open(&reader, living.session, living.cut);
+
+	if (result)
+		return result;
+	while ((record = tpck_log_next(reader)))
+		learn(record);
+	/* The records stay mapped: the overlay reads from them. */
+	return 0;
+}
+
+static void follow_further(struct tpck_log_position cut)
+{
+	int result = tpck_forward_extend(cut, learn_later);
+
+	if (result)
+		end_for("the record cannot be followed", result);
+}
+
+/* What others write to real files the twin must not touch: where the program writes to such a file as well, the two cannot be told apart. */
+static void look_at_writers(void)
+{
+	if (tpck_programs_write())
+		tpck_following_end("processes that the program has made, and that go on, write to files");
+}
+
+/* Files that the program writes lie in the twin's memory. */
+static void look_at_memory(void)
+{
+	static unsigned looks;
+
+	if (++looks % LOOKS_A_SECOND == 0 && tpck_follow_scratch_bytes() > engine->settings.twin_bytes)
+		tpck_following_end("what the program has written takes more memory than TRANSPCKPT_TWIN_BYTES");
+}
+
+static void look(void)
+{
+	struct tpck_image_header image;
+
+	look_at_memory();
+	if (living.control->status.last_step <= living.step || !newest(&image) || image.step <= living.step)
+		return;
+	follow_further((struct tpck_log_position){image.log_sequence, image.log_offset});
+	look_at_writers();
+	goes_up_to(&image);
+}
+
+/* ---- the takeover --------------------------------------------------------------------------------------- */
+
+static void own_input_back(void)
+{
+	if (living.input) {
+		(void)tpck_sys_dup3(living.input, STDIN_FILENO, 0);
+		tpck_sys_close(living.input);
+	}
+}
+
+static void learn_behind(const struct tpck_record *record)
+{
+	tpck_programs_learn_behind(record);
+	tpck_network_learn_behind(record);
+}
+
+static void agent_asked(void)
+{
+	struct tpck_ways ways = engine->control->status.ways;
+
+	if (tpck_attach_hello(true))
+		tpck_following_end("the agent cannot be asked for a snapshot");
+	engine->control->status.ways = ways;
+	if (!engine->welcome.offer)
+		tpck_following_end("the agent has no snapshot to go on from");
+	if (engine->welcome.offer_generation != living.generation || engine->welcome.offer_step < living.step)
+		tpck_following_end("the newest snapshot that is whole is older than what it has followed");
+}
+
+/* The living one is gone. Threads wait at the end of what the log has for them. */
+static void take_over(void)
+{
+	struct tpck_log_position cut;
+	int result;
+
+	agent_asked();
+	cut = (struct tpck_log_position){engine->welcome.log_sequence, engine->welcome.log_offset};
+	result = tpck_offered_open(engine->welcome.session, engine->welcome.offer_step);
+	if (result)
+		end_for("the snapshot cannot be mapped", result);
+	if (!tpck_files_settle())
+		tpck_log_warn("some files of the run before are not at their paths yet");
+	own_input_back();
+	tpck_log_behind(engine->welcome.session, cut, learn_behind);
+	tpck_network_session(engine->welcome.session, &cut);
+	tpck_network_left(learn_behind);
+	if (tpck_programs_session(engine->welcome.session))
+		tpck_engine_unresumable(TPCK_UNNOTED);
+	follow_further(cut);
+	look_at_writers();
+	atomic_store(&following, false);
+	engine->forward_ns = tpck_clock_monotonic_ns();
+	if (engine->device)
+		tpck_attach_link();
+	/* From here on what differs ends as any resume does. */
+	tpck_forward_last();
+}
+
+static void *following_main(void *unused)
+{
+	struct tpck_twin_page *page = tpck_twin_page();
+
+	(void)unused;
+	tpck_thread_own();
+	pthread_setname_np(pthread_self(), "tpck-twin");
+	while (atomic_load(&page->word) == TPCK_TWIN_FOLLOW) {
+		struct timespec limit = {0, LOOK_NS};
+
+		look();
+		tpck_sys_futex(&page->word, FUTEX_WAIT, TPCK_TWIN_FOLLOW, &limit, NULL, 0);
+	}
+	take_over();
+	return NULL;
+}
+
+void tpck_following_live(void)
+{
+	struct tpck_twin_page *page = tpck_twin_page();
+
+	if (page && atomic_load(&page->living) == tpck_sys_getpid())
+		atomic_store(&page->live, 1);
+}
+
+/* ---- the begin ------------------------------------------------------------------------------------------ */
+
+/* What the living one reads from standard input is not there for the twin: a file is read by a place of its own, and from a pipe there comes nothing. */
+static void own_input(void)
+{
+	struct stat found;
+	off_t at = tpck_twin_page()->input_at;
+	int own;
+
+	if (tpck_sys_fstatat(STDIN_FILENO, "", &found, AT_EMPTY_PATH))
+		return;
+	if (S_ISREG(found.st_mode)) {
+		own = tpck_sys_openat(AT_FDCWD, "/proc/self/fd/0", O_RDONLY, 0);
+		if (own < 0)
+			end_for("standard input cannot be opened a second time", -errno);
+		(void)tpck_sys_lseek(own, at, SEEK_SET);
+	} else if (S_ISFIFO(found.st_mode) || S_ISSOCK(found.st_mode)) {
+		living.input = tpck_sys_high(tpck_sys_dup(STDIN_FILENO));
+		own = tpck_sys_openat(AT_FDCWD, "/dev/null", O_RDONLY, 0);
+		if (own < 0 || living.input < 0)
+			end_for("standard input cannot be replaced", -errno);
+	} else {
+		return;
+	}
+	(void)tpck_sys_dup3(own, STDIN_FILENO, 0);
+	tpck_sys_close(own);
+}
+
+static void find_living(void)
+{
+	uint64_t limit = tpck_clock_monotonic_ns() + FIRST_NS;
+	struct tpck_image_header image;
+	char path[300];
+	void *at;
+	int fd;
+
+	snprintf(living.session, sizeof living.session, "%s", tpck_twin_page()->session);
+	snprintf(path, sizeof path, "%s/control", living.session);
+	fd = tpck_sys_openat(AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0);
+	at = fd < 0 ? MAP_FAILED : tpck_sys_mmap(NULL, sizeof *living.control, PROT_READ, MAP_SHARED, fd, 0);
+	if (fd >= 0)
+		tpck_sys_close(fd);
+	if (at == MAP_FAILED)
+		end_for("the living process's session cannot be opened", -errno);
+	living.control = at;
+	living.generation = living.control->generation;
+	while (!newest(&image)) {
+		if (tpck_clock_monotonic_ns() > limit)
+			tpck_following_end("there is no snapshot that is committed");
+		tpck_sys_clock_nanosleep(CLOCK_MONOTONIC, 0, &(struct timespec){0, LOOK_NS}, NULL);
+	}
+	goes_up_to(&image);
+}
+
+/* SHM/JOB/twin.PROCESS, beside the session. */
+static void make_folder(char scratch[300])
+{
+	struct tpck_twin_page *page = tpck_twin_page();
+	const char *end = strrchr(living.session, '/');
+
+	snprintf(page->folder, sizeof page->folder, "%.*s/" TPCK_TWIN_FOLDER "%d", (int)(end - living.session), living.session, tpck_sys_getpid());
+	snprintf(scratch, 300, "%s/forward", page->folder);
+	if (tpck_sys_mkdirat(AT_FDCWD, page->folder, 0700) || tpck_sys_mkdirat(AT_FDCWD, scratch, 0700))
+		end_for("its folder in memory cannot be made", -errno);
+}
+
+/* Until there is a session of its own. */
+static void make_control(void)
+{
+	void *at = tpck_sys_mmap(NULL, sizeof *engine->control, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	if (at == MAP_FAILED)
+		tpck_following_end("there is no memory");
+	engine->control = at;
+	tpck_communicators_show(engine->control->communicator);
+	memset(&engine->welcome, 0, sizeof engine->welcome);
+	engine->welcome.offer = 1;
+	engine->welcome.offer_generation = engine->welcome.generation = living.generation;
+	engine->welcome.offer_step = living.step;
+	snprintf(engine->welcome.session, sizeof engine->welcome.session, "%s", living.session);
+}
+
+void tpck_following_begin(void)
+{
+	char scratch[300], why[240] = "";
+	int result;
+
+	atomic_store(&following, true);
+	tpck_attach_own_keep();
+	tpck_restart_remember(environ);
+	find_living();
+	make_folder(scratch);
+	make_control();
+	own_input();
+	tpck_attach_stashes();
+	tpck_forward_follow();
+	result = tpck_forward_open(living.session, living.cut);
+	if (result)
+		end_for("the record cannot be read", result);
+	tpck_follow_record(engine->log, engine->keep, tpck_log_timeline(living.session));
+	result = learn_start();
+	if (result)
+		end_for("the record cannot be read", result);
+	look_at_writers();
+	if (tpck_contents_compare(why, sizeof why) || tpck_place_return(why, sizeof why))
+		tpck_following_end(why);
+	result = tpck_follow_forward(scratch, false, false);
+	if (result)
+		end_for("its output cannot be held back", result);
+	tpck_network_session(tpck_twin_page()->folder, &living.cut);
+	if (tpck_programs_session(tpck_twin_page()->folder) || tpck_programs_forward(tpck_twin_page()->folder, engine->library))
+		tpck_following_end("what stands in for programs that were started cannot be used");
+	tpck_network_forward(tpck_resume_diverged);
+	tpck_caches_hide(tpck_follow_begun_ns(), tpck_clock_coarse_ns());
+	engine->forward_ns = tpck_clock_monotonic_ns();
+	tpck_clocks_begin();
+	tpck_engine_mode_set(TPCK_MODE_FORWARD);
+	result = tpck_thread_start(following_main);
+	if (result)
+		end_for("a thread cannot be started", result);
+	atomic_store(&tpck_twin_page()->follows, 1);
+}

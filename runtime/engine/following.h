@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A twin: a process that runs forward behind the living one, by its log as it is written, and takes over from it (doc/twin.md). Nothing that it does until
+ * then touches the living one, or the outside.
+ */
+#ifndef TPCK_RUNTIME_ENGINE_FOLLOWING_H
+#define TPCK_RUNTIME_ENGINE_FOLLOWING_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* At the start of a twin, in place of looking for something to go on from. A twin that cannot follow ends. */
+void tpck_following_begin(void);
+/* Whether this process is a twin that has not been told to take over. */
+bool tpck_following(void);
+/* Ends such a process, with a line that says why. */
+void tpck_following_end(const char *why) __attribute__((noreturn));
+/* In any program that has a supervisor: it has held a snapshot, in that session. */
+void tpck_following_held(const char *session);
+/* The process is live. */
+void tpck_following_live(void);
+
+#endif

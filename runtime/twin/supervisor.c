@@ -1,0 +1,351 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The supervisor: forks, signals, ends. It has one thread, no memory of its own, and makes system calls only once the program runs. */
+#include "config.h"
+
+#include "runtime/twin/supervisor.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/futex.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "runtime/base/clock.h"
+#include "runtime/base/kernel.h"
+#include "runtime/base/layout.h"
+#include "runtime/base/log.h"
+
+/* How often it is looked whether there is a snapshot, for a twin to begin from; the pause before a twin that ended gets a successor, twice as long each time,
+ * and how many there are. */
+enum { LOOK_MS = 100, PAUSE_MS = 1000, TWINS_MAX = 3 };
+/* One that was there for so long had nothing against it. */
+#define LASTED_NS 600000000000ull
+
+static struct tpck_twin_page *page;
+static bool forks;
+static struct {
+	sigset_t mask;
+	struct sigaction child;
+} before TPCK_LARGE; /* as the process was started */
+static pid_t living, twin, own_group;
+static bool told_to_end;      /* a signal that ends programs came */
+static char living_folder[sizeof page->folder] TPCK_LARGE; /* of the living one, while it was a twin */
+static int status_before;     /* how the one ended that was taken over from; 0: nobody was */
+static unsigned twins_ended;  /* one behind the other, before any took over */
+static uint64_t next_twin_ns, twin_ns; /* when there may be one; since when there is one */
+
+struct tpck_twin_page *tpck_twin_page(void)
+{
+	return page;
+}
+
+bool tpck_supervisor_forks(void)
+{
+	return forks;
+}
+
+/* ---- forks ------------------------------------------------------------------------------------------- */
+
+static bool has_one_thread(void)
+{
+	int tasks = tpck_sys_openat(AT_FDCWD, "/proc/self/task", O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
+	char buffer[1024];
+	ssize_t got;
+	unsigned count = 0;
+
+	while (tasks >= 0 && (got = tpck_sys_getdents(tasks, buffer, sizeof buffer)) > 0)
+		for (char *at = buffer; at < buffer + got; at += ((struct dirent64 *)at)->d_reclen)
+			count += ((struct dirent64 *)at)->d_name[0] != '.';
+	if (tasks >= 0)
+		tpck_sys_close(tasks);
+	return count == 1;
+}
+
+/* The terminal, if this process has one; the caller closes it. */
+static int terminal(void)
+{
+	return tpck_sys_openat(AT_FDCWD, "/dev/tty", O_RDWR | O_CLOEXEC | O_NOCTTY, 0);
+}
+
+static bool has_terminal(pid_t group)
+{
+	int tty = terminal();
+	bool has = tty >= 0 && tcgetpgrp(tty) == group;
+
+	if (tty >= 0)
+		tpck_sys_close(tty);
+	return has;
+}
+
+/* All signals are blocked here, SIGTTOU too. */
+static void give_terminal(pid_t group)
+{
+	int tty = terminal();
+
+	if (tty < 0)
+		return;
+	(void)tcsetpgrp(tty, group);
+	tpck_sys_close(tty);
+}
+
+/* A child as the process was when it came here; 0 in the child. It is in a group of its own, so that what is sent to the supervisor's reaches it once. */
+static pid_t fork_one(void)
+{
+	pid_t parent = tpck_sys_getpid(), child;
+
+	forks = true;
+	child = fork();
+	forks = false;
+	if (child) {
+		if (child > 0)
+			(void)setpgid(child, child);
+		return child;
+	}
+	(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+	if (tpck_sys_getppid() != parent)
+		tpck_sys_exit_group(137);
+	(void)setpgid(0, 0);
+	sigaction(SIGCHLD, &before.child, NULL);
+	sigprocmask(SIG_SETMASK, &before.mask, NULL);
+	return 0;
+}
+
+/* ---- ends -------------------------------------------------------------------------------------------- */
+
+/* Of the twin's folder: files, and folders with nothing but files in them. */
+static void folder_remove(const char *path, int depth)
+{
+	int folder = *path ? tpck_sys_openat(AT_FDCWD, path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0) : -1;
+	char buffer[4096], below[600];
+	ssize_t got;
+
+	if (folder < 0)
+		return;
+	while ((got = tpck_sys_getdents(folder, buffer, sizeof buffer)) > 0)
+		for (char *at = buffer; at < buffer + got; at += ((struct dirent64 *)at)->d_reclen) {
+			const char *name = ((struct dirent64 *)at)->d_name;
+
+			if (strcmp(name, ".") == 0 || strcmp(name, "..") == 0 || !tpck_sys_unlinkat(folder, name, 0) || depth == 0 ||
+			    snprintf(below, sizeof below, "%s/%s", path, name) >= (int)sizeof below)
+				continue;
+			folder_remove(below, depth - 1);
+		}
+	tpck_sys_close(folder);
+	tpck_sys_unlinkat(AT_FDCWD, path, AT_REMOVEDIR);
+}
+
+static void end_twin(void)
+{
+	if (!twin)
+		return;
+	/* With what it has made. */
+	tpck_sys_kill(-twin, SIGKILL);
+	tpck_sys_kill(twin, SIGKILL);
+	while (tpck_sys_wait4(twin, NULL, __WALL, NULL) < 0 && errno == EINTR)
+		;
+	twin = 0;
+}
+
+/* As the program ended. */
+static void __attribute__((noreturn)) end_as(int status)
+{
+	static const struct rlimit no_core;
+
+	end_twin();
+	if (has_terminal(living))
+		give_terminal(own_group);
+	folder_remove(page->folder, 3);
+	folder_remove(living_folder, 3);
+	if (WIFSIGNALED(status)) {
+		int number = WTERMSIG(status);
+		sigset_t only;
+
+		/* The program's core is there, if there is to be one. */
+		(void)setrlimit(RLIMIT_CORE, &no_core);
+		signal(number, SIG_DFL);
+		sigemptyset(&only);
+		sigaddset(&only, number);
+		tpck_sys_kill(tpck_sys_getpid(), number);
+		sigprocmask(SIG_UNBLOCK, &only, NULL);
+		tpck_sys_exit_group(128 + number);
+	}
+	tpck_sys_exit_group(WEXITSTATUS(status));
+}
+
+/* A signal by which somebody ends a program, or tells it something that it did not want to hear. */
+static bool is_sent_to_end(int number)
+{
+	return number == SIGINT || number == SIGTERM || number == SIGHUP || number == SIGQUIT || number == SIGUSR1 || number == SIGUSR2;
+}
+
+static void take_over(int number)
+{
+	bool foreground = has_terminal(living);
+
+	tpck_log_warn("process %d was ended by signal %d (%s); its twin, process %d, takes over", living, number, strsignal(number), twin);
+	folder_remove(living_folder, 3);
+	snprintf(living_folder, sizeof living_folder, "%s", page->folder);
+	page->folder[0] = '\0';
+	living = twin;
+	twin = 0;
+	twins_ended = 0;
+	next_twin_ns = 0;
+	if (foreground)
+		give_terminal(living);
+	atomic_store(&page->held, 0);
+	atomic_store(&page->living, living);
+	atomic_store(&page->twin, 0);
+	atomic_store(&page->live, 0);
+	atomic_fetch_add(&page->takeovers, 1);
+	atomic_store(&page->word, TPCK_TWIN_TAKE_OVER);
+	tpck_sys_futex(&page->word, FUTEX_WAKE, 1, NULL, NULL, 0);
+	/* Somebody may have stopped it. */
+	tpck_sys_kill(-living, SIGCONT);
+}
+
+static void living_ended(int status)
+{
+	/* A takeover that failed is no end of the program's own. */
+	if (status_before && !atomic_load(&page->live))
+		end_as(status_before);
+	if (!WIFSIGNALED(status) || is_sent_to_end(WTERMSIG(status)) || told_to_end || !twin || !atomic_load(&page->follows))
+		end_as(status);
+	status_before = status;
+	take_over(WTERMSIG(status));
+}
+
+/* The next one begins from the record's base, and meets the same difference, if there is one. */
+static void twin_ended(void)
+{
+	uint64_t now = tpck_clock_monotonic_ns();
+	unsigned pause;
+
+	twins_ended = twin_ns && now - twin_ns > LASTED_NS ? 0 : twins_ended;
+	pause = PAUSE_MS << twins_ended;
+	twin = 0;
+	twins_ended++;
+	atomic_store(&page->twin, 0);
+	folder_remove(page->folder, 3);
+	next_twin_ns = now + pause * 1000000ull;
+	if (twins_ended == TWINS_MAX)
+		tpck_log_warn("process %d has no twin from here on: %d ended one behind the other", living, TWINS_MAX);
+}
+
+/* The program was stopped, by a terminal or by somebody: so is the job, for whoever started it. But the terminal that it wants to use is the job's: others of a
+ * pipeline have it as long as the program does not ask. */
+static void living_stopped(int number)
+{
+	if ((number == SIGTTIN || number == SIGTTOU) && has_terminal(own_group)) {
+		give_terminal(living);
+		tpck_sys_kill(-living, SIGCONT);
+		return;
+	}
+	if (has_terminal(living))
+		give_terminal(own_group);
+	tpck_sys_kill(tpck_sys_getpid(), SIGSTOP);
+	/* Somebody has it go on. */
+	tpck_sys_kill(-living, SIGCONT);
+}
+
+static void look_at_children(void)
+{
+	int status;
+	pid_t child;
+
+	while ((child = tpck_sys_wait4(-1, &status, WNOHANG | WUNTRACED | __WALL, NULL)) > 0)
+		if (child == living && WIFSTOPPED(status))
+			living_stopped(WSTOPSIG(status));
+		else if (child == living)
+			living_ended(status);
+		else if (child == twin && !WIFSTOPPED(status))
+			twin_ended();
+}
+
+static void pass_on(int number)
+{
+	if (number == SIGCHLD)
+		return;
+	told_to_end = told_to_end || is_sent_to_end(number);
+	tpck_sys_kill(number == SIGCONT ? -living : living, number);
+}
+
+static bool wants_twin(void)
+{
+	return !twin && twins_ended < TWINS_MAX && atomic_load(&page->held) && tpck_clock_monotonic_ns() >= next_twin_ns;
+}
+
+/* Returns in a twin only. */
+static void supervise(void)
+{
+	const struct timespec look = {LOOK_MS / 1000, LOOK_MS % 1000 * 1000000};
+	sigset_t all;
+
+	sigfillset(&all);
+	for (;;) {
+		siginfo_t info;
+		/* A twin is there, or there is nothing to look at: only signals tell. */
+		int number = tpck_sys_sigtimedwait(&all, &info, twin || twins_ended == TWINS_MAX ? NULL : &look, 8);
+
+		if (number > 0)
+			pass_on(number);
+		look_at_children();
+		if (!wants_twin())
+			continue;
+		atomic_store(&page->word, TPCK_TWIN_FOLLOW);
+		atomic_store(&page->follows, 0);
+		page->folder[0] = '\0';
+		twin_ns = tpck_clock_monotonic_ns();
+		twin = fork_one();
+		if (!twin)
+			return;
+		if (twin < 0)
+			twin_ended();
+		atomic_store(&page->twin, twin);
+	}
+}
+
+enum tpck_twin_role tpck_supervise(const char **why)
+{
+	const struct sigaction standard = {.sa_handler = SIG_DFL};
+	sigset_t all;
+
+	*why = NULL;
+	if (!has_one_thread()) {
+		*why = "a library of the program has started a thread before the program began";
+		return TPCK_TWIN_ALONE;
+	}
+	page = tpck_sys_mmap(NULL, sizeof *page, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	if (page == MAP_FAILED) {
+		page = NULL;
+		*why = "there is no memory";
+		return TPCK_TWIN_ALONE;
+	}
+	page->input_at = tpck_sys_lseek(STDIN_FILENO, 0, SEEK_CUR);
+	own_group = getpgrp();
+	sigfillset(&all);
+	sigprocmask(SIG_SETMASK, &all, &before.mask);
+	sigaction(SIGCHLD, &standard, &before.child);
+	living = fork_one();
+	if (!living)
+		return TPCK_TWIN_LIVING;
+	if (living < 0) {
+		sigaction(SIGCHLD, &before.child, NULL);
+		sigprocmask(SIG_SETMASK, &before.mask, NULL);
+		tpck_sys_munmap(page, sizeof *page);
+		page = NULL;
+		*why = "no process can be made";
+		return TPCK_TWIN_ALONE;
+	}
+	atomic_store(&page->living, living);
+	supervise();
+	return TPCK_TWIN_TWIN;
+}

@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The place of a program that has a twin (doc/twin.md). What was started stays as a supervisor: it keeps the process's number, and whoever started it sees
+ * nothing else. The program is its child, and so is the twin, a process of the same program that runs forward behind it. Both are forked from the supervisor
+ * before the program has begun, and so have the same addresses. Where the program is ended by a signal that nobody sent to end it, the twin is told to take
+ * over; else its end is the supervisor's.
+ */
+#ifndef TPCK_RUNTIME_TWIN_SUPERVISOR_H
+#define TPCK_RUNTIME_TWIN_SUPERVISOR_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+enum tpck_twin_word { TPCK_TWIN_FOLLOW, TPCK_TWIN_TAKE_OVER };
+
+/* Memory that supervisor, program and twin share. */
+struct tpck_twin_page {
+	_Atomic int32_t living, twin;    /* processes; twin 0: there is none. [supervisor] */
+	_Atomic uint32_t held;           /* snapshots that the living one has held: from the first on there is a twin. [living] */
+	_Atomic uint32_t word;           /* enum tpck_twin_word, for the twin; a futex. [supervisor] */
+	_Atomic uint32_t follows;        /* the twin runs forward, and can take over. [twin] */
+	_Atomic uint64_t step;           /* the newest step that the twin may go up to. [twin] */
+	_Atomic uint32_t takeovers;      /* [supervisor] */
+	_Atomic uint32_t live;           /* the one that took over is live. [living] */
+	int64_t input_at;                /* place in standard input at the start, if that is a file. [supervisor] */
+	char session[256];               /* of the living one, before `held` counts. [living] */
+	char folder[256];                /* of the twin's own, in memory; the supervisor removes it. [twin] */
+};
+
+enum tpck_twin_role {
+	TPCK_TWIN_ALONE,  /* a process as ever */
+	TPCK_TWIN_LIVING, /* the program, below a supervisor */
+	TPCK_TWIN_TWIN,
+};
+
+/* In a process with one thread that has not begun: forks the program, and returns there, and in each twin. In the supervisor the function does not return.
+ * ALONE: there is none; *why says why, if that is worth a line. */
+enum tpck_twin_role tpck_supervise(const char **why);
+/* NULL in a process without a supervisor. */
+struct tpck_twin_page *tpck_twin_page(void);
+/* Whether the fork that is being made is the supervisor's: for handlers of forks. */
+bool tpck_supervisor_forks(void);
+/* The variable by which `transpckpt run --twin` says of which process it is, by its number: a program that this one starts has it, too. */
+#define TPCK_TWIN_PROCESS "TPCK_TWIN_PROCESS"
+
+#endif

@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A program that `transpckpt run --twin` has started: its processes, by what the kernel says of them."""
+import os
+import signal
+import time
+
+import job
+
+
+def started_at(pid):
+    """By the kernel's clock; None: it is not there."""
+    fields = job.read(f"/proc/{pid}/stat").rpartition(")")[2].split()
+    return int(fields[19]) if len(fields) > 19 and fields[0] not in "ZX" else None
+
+
+def processes(start):
+    """The living one and its twin, None where there is none. The older one lives."""
+    there = sorted((at, pid) for pid in job.children_of(start.process.pid) for at in [started_at(pid)] if at is not None)
+    return (*(pid for _, pid in there), None, None)[:2]
+
+
+def follows(pid):
+    """Whether the twin runs forward: it has a thread for that."""
+    try:
+        return any(job.read(f"/proc/{pid}/task/{thread}/comm").strip() == "tpck-twin" for thread in os.listdir(f"/proc/{pid}/task"))
+    except OSError:
+        return False
+
+
+def covered(start):
+    """The living one, where a twin follows it; else None."""
+    living, twin = processes(start)
+    return living if twin and follows(twin) else None
+
+
+def kill(start, after=0.0, number=signal.SIGKILL):
+    """Ends the living one once there is a twin that follows, and so many seconds behind that. False: the program ended before."""
+    if not start.until(lambda: covered(start)):
+        return False
+    time.sleep(after)
+    living = covered(start)
+    if not living or not start.running():
+        return False
+    job.signal_if_there(living, number)
+    return True
+
+
+def taken_over(start):
+    """How often one took over, as it said itself."""
+    return len(job.LIVE.findall(start.said()))

@@ -1,0 +1,55 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+# needs: cores=1.0 memory=6G minutes=15 about=90s
+"""PyTorch scripts that have a twin are killed at random instants, and never started again: what they print, the files that they write and
+their last digest must be those of a run that was never killed.
+
+  kill_twin.py [CASE[=KILLS]...]    environment: as for scripts.py; KILLS, SEED
+"""
+import os
+import random
+import re
+import sys
+
+import kill
+import script_job
+from script_job import job
+
+import twins
+
+CASES = {name: kill.CASES[name] for name in ('adam_fused', 'lbfgs', 'gpt', 'gpt_save', 'gpt_fp16', 'conv', 'graph', 'housekeeping')}
+LONGER = 4
+SAYS = re.compile(r'transpckpt: (process \d+ was ended by signal 9 .*takes over$|this process uses io_uring: )')
+
+
+class TwinJob(script_job.ScriptJob):
+    def start_with_twin(self):
+        argv = self.place.runner + [os.path.join(self.place.build, 'transpckpt'), 'run', '--twin', '--'] + self.argv
+        start = job.Start(self.place, argv, self.folders[1], {**self.environment, **self.garbage}, 'start0')
+        self.starts.append(start)
+        return start
+
+
+def judge(python, name, kills, rng):
+    """What is wrong, and what happened."""
+    script, environment = CASES[name]
+    # A twin has to import PyTorch, too, before it follows.
+    script = [str(LONGER * int(word)) if before in ('--steps', '--epochs') else word for before, word in zip([''] + script, script)]
+    with job.Place() as place:
+        this = TwinJob(place, python, script, environment)
+        if this.run_plain():
+            return 'the plain run failed: %s' % this.plain.said()[-300:], ''
+        start, killed = this.start_with_twin(), 0
+        while killed < kills and twins.kill(start, rng.uniform(0, this.plain_sec / 4)):
+            killed += 1
+        status = start.wait()
+        wrong = this.ended(status) + this.differences()
+        wrong += sorted({line for line in start.said().splitlines()
+                         if line.startswith('transpckpt: ') and not script_job.FINE.match(line) and not SAYS.match(line)})
+        if not killed or twins.taken_over(start) != killed:
+            wrong.append('%d takeovers' % twins.taken_over(start))
+        return '; '.join(wrong + ([place.root] if wrong and os.environ.get('KEEP') else [])), '%d killed' % killed
+
+
+if __name__ == '__main__':
+    kill.main(sys.argv[1:] or random.Random(os.environ.setdefault('SEED', str(random.randrange(1 << 32)))).sample(sorted(CASES), 3), judge)
