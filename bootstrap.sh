@@ -3,6 +3,7 @@
 # From a bare clone on Debian 12 to a build, a demonstration or the whole check.
 #
 #   ./bootstrap.sh demo          trains a small GPT, kills it several times, resumes it, compares
+#   ./bootstrap.sh demo-twin     the same by one command that nobody starts again: a twin takes over
 #   ./bootstrap.sh demo-cluster  the same on four nodes (namespaces), of which one is destroyed; a spare one takes its place
 #   ./bootstrap.sh demo-torch    the same with PyTorch from PyPI, which it installs (5 GB)
 #   ./bootstrap.sh check         builds and runs every test suite that needs no large packages
@@ -314,6 +315,10 @@ build)
 demo)
 	build "${2:-}"
 	exec "$top/tests/e2e/demo.sh" "$dir"
+	;;
+demo-twin)
+	build "${2:-}"
+	builddir=$dir exec python3 -B "$top/tests/e2e/demo_twin.py"
 	;;
 demo-cluster)
 	build "${2:-}"

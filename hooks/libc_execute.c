@@ -26,6 +26,7 @@
 #include "runtime/follow/follow.h"
 #include "runtime/network/network.h"
 #include "runtime/programs/programs.h"
+#include "runtime/twin/supervisor.h"
 #include "shim/driver.h"
 
 extern char **environ;
@@ -61,12 +62,14 @@ static int execute(int folder, const char *path, char *const arguments[], char *
 
 	if (tpck_files_owes() && tpck_readable_path(path) && tpck_files_runs(folder, path))
 		return -1;
+	tpck_supervisor_leaves(true);
 	if (folder != AT_FDCWD || flags)
 		(void)syscall(SYS_execveat, folder, path, arguments, variables, flags);
 	else if (tpck_readable_path(path) && executes(path, arguments, variables, &instead))
 		(void)syscall(SYS_execve, instead.path, instead.arguments, instead.variables);
 	else
 		(void)(next ? next(path, arguments, variables) : (int)syscall(SYS_execve, path, arguments, variables));
+	tpck_supervisor_leaves(false);
 	if (folder == AT_FDCWD && !flags)
 		tpck_programs_failed();
 	return refused(folder, path);
@@ -95,6 +98,7 @@ static int execute_descriptor(int fd, char *const arguments[], char *const varia
 	} else {
 		kept = -1;
 	}
+	tpck_supervisor_leaves(true);
 	if (got > 0 && executes(path, arguments, variables, &instead)) {
 		if (kept >= 0)
 			(void)syscall(SYS_fcntl, fd, F_SETFD, kept & ~FD_CLOEXEC);
@@ -104,6 +108,7 @@ static int execute_descriptor(int fd, char *const arguments[], char *const varia
 	} else {
 		(void)syscall(SYS_execveat, fd, "", arguments, variables, flags);
 	}
+	tpck_supervisor_leaves(false);
 	tpck_programs_failed();
 	return -1;
 }

@@ -126,6 +126,14 @@ static bool is_to_have_twin(void)
 	return process && atoi(process) == tpck_sys_getpid();
 }
 
+static bool no_twin_said;
+
+static void say_no_twin(const char *why)
+{
+	no_twin_said = true;
+	tpck_log_warn("the program has no twin: %s", why);
+}
+
 /* The process that goes on from here may be another one. */
 static enum tpck_twin_role take_place(struct tpck_thread *self)
 {
@@ -141,7 +149,7 @@ static enum tpck_twin_role take_place(struct tpck_thread *self)
 	else
 		role = tpck_supervise(&why);
 	if (why)
-		tpck_log_warn("the program has no twin: %s", why);
+		say_no_twin(why);
 	engine->pid = getpid();
 	self->tid = tpck_sys_gettid();
 	return role;
@@ -293,6 +301,8 @@ void tpck_engine_device(const struct tpck_device *device)
 			tpck_follow_device();
 			if (tpck_engine_mode() == TPCK_MODE_EARLY && !tpck_attach(false)) {
 				tpck_engine_mode_set(TPCK_MODE_LIVE);
+				if (engine->settings.twin[0] == '1' && !tpck_twin_page() && !no_twin_said)
+					say_no_twin(engine->ranks.world > 1 ? "it is one of several ranks" : "transpckpt run --twin has not started this very process");
 				if (engine->uncaptured && engine->uncaptured_why)
 					tpck_log_warn(UNCAPTURED, engine->uncaptured_why);
 				else if (engine->unresumable)

@@ -19,6 +19,7 @@
 #include "runtime/base/kernel.h"
 #include "runtime/base/layout.h"
 #include "runtime/base/log.h"
+#include "runtime/base/shared_file.h"
 #include "runtime/engine/engine_private.h"
 #include "runtime/engine/offered.h"
 #include "runtime/engine/place.h"
@@ -32,6 +33,7 @@
 #include "runtime/replay/stash.h"
 #include "runtime/track/communicators.h"
 #include "runtime/twin/supervisor.h"
+#include "runtime/wire/twin.h"
 
 /* How often it is looked how far the living one has come, how long for a first snapshot that is committed, and the status of a twin that ends by itself. */
 #define LOOK_NS 5000000
@@ -45,6 +47,7 @@ static struct {
 	const struct tpck_control *control;
 	uint64_t generation, step;
 	struct tpck_log_position cut;
+	struct tpck_twin_says *says;       /* what others are told of this twin; NULL: nothing */
 	int input;                         /* the real standard input, or 0: it is in its place */
 } living TPCK_LARGE;
 
@@ -109,11 +112,28 @@ static bool newest(struct tpck_image_header *found)
 	return any;
 }
 
+/* Where it cannot be said, nobody is told. */
+static struct tpck_twin_says *say_in(const char *session)
+{
+	struct tpck_twin_says *says;
+	char path[300];
+
+	snprintf(path, sizeof path, "%s/" TPCK_TWIN_FILE, session);
+	says = tpck_shared_file_new(path, sizeof *says);
+	if (!says)
+		return NULL;
+	says->version = TPCK_WIRE_VERSION;
+	says->takeovers = atomic_load(&tpck_twin_page()->takeovers);
+	says->magic = TPCK_TWIN_MAGIC;
+	return says;
+}
+
 static void goes_up_to(const struct tpck_image_header *image)
 {
 	living.step = image->step;
 	living.cut = (struct tpck_log_position){image->log_sequence, image->log_offset};
-	atomic_store(&tpck_twin_page()->step, image->step);
+	if (living.says)
+		atomic_store(&living.says->step, image->step);
 }
 
 /* ---- following ------------------------------------------------------------------------------------------ */
@@ -163,8 +183,13 @@ static void follow_further(struct tpck_log_position cut)
 /* What others write to real files the twin must not touch: where the program writes to such a file as well, the two cannot be told apart. */
 static void look_at_writers(void)
 {
-	if (tpck_programs_write())
-		tpck_following_end("processes that the program has made, and that go on, write to files");
+	const char *path = tpck_programs_share();
+	char why[240];
+
+	if (!path)
+		return;
+	snprintf(why, sizeof why, "another process that the program has made, and that goes on, writes to %.150s as well", path);
+	tpck_following_end(why);
 }
 
 /* Files that the program writes lie in the twin's memory. */
@@ -181,6 +206,8 @@ static void look(void)
 	struct tpck_image_header image;
 
 	look_at_memory();
+	if (living.says)
+		atomic_store_explicit(&living.says->proven, tpck_forward_reached(), memory_order_relaxed);
 	if (living.control->status.last_step <= living.step || !newest(&image) || image.step <= living.step)
 		return;
 	follow_further((struct tpck_log_position){image.log_sequence, image.log_offset});
@@ -238,6 +265,7 @@ static void take_over(void)
 		tpck_engine_unresumable(TPCK_UNNOTED);
 	follow_further(cut);
 	look_at_writers();
+	tpck_programs_give();
 	atomic_store(&following, false);
 	engine->forward_ns = tpck_clock_monotonic_ns();
 	if (engine->device)
@@ -256,6 +284,8 @@ static void *following_main(void *unused)
 	while (atomic_load(&page->word) == TPCK_TWIN_FOLLOW) {
 		struct timespec limit = {0, LOOK_NS};
 
+		if (atomic_load(&page->left))
+			tpck_following_end("the program has executed another one in its place");
 		look();
 		tpck_sys_futex(&page->word, FUTEX_WAIT, TPCK_TWIN_FOLLOW, &limit, NULL, 0);
 	}
@@ -269,6 +299,8 @@ void tpck_following_live(void)
 
 	if (page && atomic_load(&page->living) == tpck_sys_getpid())
 		atomic_store(&page->live, 1);
+	if (page && atomic_load(&page->takeovers))
+		(void)say_in(engine->welcome.session);
 }
 
 /* ---- the begin ------------------------------------------------------------------------------------------ */
@@ -362,6 +394,11 @@ void tpck_following_begin(void)
 	tpck_attach_own_keep();
 	tpck_restart_remember(environ);
 	find_living();
+	living.says = say_in(living.session);
+	if (living.says) {
+		atomic_store(&living.says->step, living.step);
+		atomic_store(&living.says->process, tpck_sys_getpid());
+	}
 	make_folder(scratch);
 	make_control();
 	own_input();

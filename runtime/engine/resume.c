@@ -266,6 +266,9 @@ static void begin_anew(const char *what, bool by_chance)
 		      : message.again ? ", so it ends here; its next start tries once more"
 				      : ", so it ends here; its next start is from the beginning");
 	tpck_agent_send(TPCK_MSG_DIVERGED, &message, sizeof message);
+	/* One that took over, and begins again, ends as it will end, and not as the one before it. */
+	if (!obstacle)
+		tpck_following_live();
 	if (!obstacle)
 		tpck_log_error("starting the program again failed: %s",
 			       strerror(-tpck_restart(engine->control ? atomic_load(&engine->control->agent_pid) : 0,

@@ -72,6 +72,8 @@ void tpck_follow_say_error(void);
 /* Standard output and error back in their place, nothing else (before starting over). */
 void tpck_follow_abandon(void);
 
+/* Whether the program has written to the file while running forward. */
+bool tpck_follow_has_written(const char *path);
 /* What the files that the program has written take in memory while it runs forward. */
 uint64_t tpck_follow_scratch_bytes(void);
 /* A folder to list in place of path (the caller opens and then forgets it), or NULL: list the real one. */

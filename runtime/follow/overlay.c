@@ -144,6 +144,13 @@ struct tpck_overlay_entry *tpck_overlay_find(uint64_t digest)
 	return entry;
 }
 
+bool tpck_follow_has_written(const char *path)
+{
+	const struct tpck_overlay_entry *entry = tpck_overlay_find(tpck_follow_digest(path));
+
+	return entry && entry->kind == TPCK_KIND_FILE && entry->changed;
+}
+
 /* Entries stay for good; one whose descriptor goes meanwhile is counted the next time. */
 uint64_t tpck_follow_scratch_bytes(void)
 {

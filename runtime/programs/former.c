@@ -136,7 +136,7 @@ bool tpck_former_inherit(const char *session, struct tpck_writings *to)
 	if (folder >= 0)
 		tpck_sys_close(folder);
 	/* The file went with the memory that it was in; the log says who wrote. */
-	return whole && (is_there || !tpck_programs_write());
+	return whole && (is_there || !tpck_known_wrote());
 }
 
 bool tpck_former_lack(void)

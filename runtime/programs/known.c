@@ -180,7 +180,7 @@ bool tpck_known_ended(uint32_t number)
 	return false;
 }
 
-bool tpck_programs_write(void)
+bool tpck_known_wrote(void)
 {
 	for (const struct wrote *of = wrote; of; of = of->next)
 		if (!tpck_known_ended(of->writer))
@@ -188,12 +188,20 @@ bool tpck_programs_write(void)
 	return false;
 }
 
+const char *tpck_programs_share(void)
+{
+	for (const struct wrote *of = __atomic_load_n(&wrote, __ATOMIC_ACQUIRE); of; of = of->next)
+		if (tpck_follow_has_written(of->path) && !tpck_known_ended(of->writer))
+			return of->path;
+	return NULL;
+}
+
 bool tpck_known_is(const struct tpck_known *of, uint64_t path)
 {
 	return of && !of->forked && of->started->path == path;
 }
 
-void tpck_known_give(void)
+void tpck_programs_give(void)
 {
 	for (const struct wrote *of = wrote; of; of = of->next)
 		if (!tpck_known_ended(of->writer))

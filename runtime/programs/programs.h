@@ -34,8 +34,10 @@ void tpck_programs_boundary(void);
 
 /* ---- running forward ---- */
 void tpck_programs_learn(const struct tpck_record *record);
-/* Whether, as far as is learnt, a process that the program has made and that has not ended wrote to a file. */
-bool tpck_programs_write(void);
+/* A file that the program has written while running forward, and to which a process writes, too, that it has made and that has not ended; or NULL. */
+const char *tpck_programs_share(void);
+/* The overlay is told to which files such processes write. tpck_programs_forward() does so, but in a twin, whose program has none of its own yet. */
+void tpck_programs_give(void);
 /* Learns records behind the cut: what they say was started will be started again. */
 void tpck_programs_learn_behind(const struct tpck_record *record);
 void tpck_programs_unlearn(void);

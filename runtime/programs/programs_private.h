@@ -199,8 +199,8 @@ bool tpck_known_is(const struct tpck_known *of, uint64_t path);
 struct tpck_known *tpck_known_alike(uint64_t path, uint64_t arguments);
 /* Whether the log has the end of the process that is known by the number, so that it is not made again, or what it does has no effect. */
 bool tpck_known_ended(uint32_t number);
-/* The overlay is told to which files those write that have not ended. */
-void tpck_known_give(void);
+/* Whether one that has not ended wrote to a file. */
+bool tpck_known_wrote(void);
 /* What the log has behind the boundary: names, and how many. */
 const char *tpck_known_behind(unsigned *count);
 void tpck_child_name_add(char names[TPCK_PROGRAM_NAMES], const char *name);

@@ -163,7 +163,8 @@ int tpck_programs_forward(const char *folder, const char *library)
 	else
 		result = open_page(true);
 	forwarding = !result;
-	tpck_known_give();
+	if (!tpck_forward_follows())
+		tpck_programs_give();
 	tpck_follow_show(session);
 	tpck_unwritten_inherit();
 	return result;

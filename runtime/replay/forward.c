@@ -253,14 +253,20 @@ static int answer_arrives(struct tpck_expected *expected, const struct tpck_reco
 	return result;
 }
 
+/* Whether the record can be used. Looks for files. */
+static int check(const struct tpck_record *record)
+{
+	bool stashed = record->type == TPCK_RECORD_FROM_DEVICE && record->detail == TPCK_READ_STASHED;
+
+	if (!tpck_record_is_sound(record))
+		return -EBADMSG;
+	return stashed && !tpck_stash_refers((const void *)(record + 1)) ? -ENODATA : 0;
+}
+
 static int learn(const struct tpck_record *record, bool arrives)
 {
 	struct tpck_expected *expected;
 
-	if (!tpck_record_is_sound(record))
-		return -EBADMSG;
-	if (record->type == TPCK_RECORD_FROM_DEVICE && record->detail == TPCK_READ_STASHED && !tpck_stash_refers((const void *)(record + 1)))
-		return -ENODATA;
 	if (record->type == TPCK_RECORD_BOUNDARY) {
 		boundary_learn(record);
 		return 0;
@@ -283,8 +289,11 @@ int tpck_forward_open(const char *folder, struct tpck_log_position cut)
 
 	if (result)
 		return result;
-	while (!result && (record = tpck_log_next(reader)))
-		result = learn(record, false);
+	while (!result && (record = tpck_log_next(reader))) {
+		result = check(record);
+		if (!result)
+			result = learn(record, false);
+	}
 	if (result)
 		tpck_forward_close();
 	else
@@ -348,8 +357,13 @@ int tpck_forward_extend(struct tpck_log_position cut, void (*also)(const struct 
 	if (result)
 		return result;
 	/* What is no thread's answer is known before any thread comes there. */
-	while ((record = tpck_log_next(reader)))
-		also(record);
+	while (!result && (record = tpck_log_next(reader))) {
+		result = check(record);
+		if (!result)
+			also(record);
+	}
+	if (result)
+		return result;
 	tpck_log_read_from(reader, from);
 	tpck_spin_lock(&lock);
 	while (!result && (record = tpck_log_next(reader)))
@@ -432,6 +446,18 @@ void tpck_forward_await_that(bool (*what)(const void *of), const void *of)
 		tpck_sys_futex(&arrivals, FUTEX_WAIT_PRIVATE, now, NULL, NULL, 0);
 	}
 	errno = saved;
+}
+
+uint64_t tpck_forward_reached(void)
+{
+	uint64_t reached = 0;
+
+	tpck_spin_lock(&lock);
+	for (const struct tpck_expected *of = all; of; of = of->next)
+		if (of->device && of->iteration > reached)
+			reached = of->iteration;
+	tpck_spin_unlock(&lock);
+	return reached;
 }
 
 void tpck_forward_forked(void)

@@ -40,6 +40,8 @@ int tpck_forward_extend(struct tpck_log_position cut, void (*also)(const struct 
 void tpck_forward_await_that(bool (*what)(const void *of), const void *of);
 /* In the child of a fork: nobody extends the log there. */
 void tpck_forward_forked(void);
+/* The iteration that the furthest thread is in. */
+uint64_t tpck_forward_reached(void);
 /* No more will come: the last cut is the boundary. */
 void tpck_forward_last(void);
 extern _Atomic bool tpck_forward_follows_now __attribute__((visibility("hidden")));

@@ -48,6 +48,12 @@ struct tpck_twin_page *tpck_twin_page(void)
 	return page;
 }
 
+void tpck_supervisor_leaves(bool leaves)
+{
+	if (page && atomic_load(&page->living) == tpck_sys_getpid())
+		atomic_store(&page->left, leaves);
+}
+
 bool tpck_supervisor_forks(void)
 {
 	return forks;
@@ -217,7 +223,7 @@ static void living_ended(int status)
 	/* A takeover that failed is no end of the program's own. */
 	if (status_before && !atomic_load(&page->live))
 		end_as(status_before);
-	if (!WIFSIGNALED(status) || is_sent_to_end(WTERMSIG(status)) || told_to_end || !twin || !atomic_load(&page->follows))
+	if (!WIFSIGNALED(status) || is_sent_to_end(WTERMSIG(status)) || told_to_end || !twin || atomic_load(&page->left) || !atomic_load(&page->follows))
 		end_as(status);
 	status_before = status;
 	take_over(WTERMSIG(status));
@@ -280,7 +286,7 @@ static void pass_on(int number)
 
 static bool wants_twin(void)
 {
-	return !twin && twins_ended < TWINS_MAX && atomic_load(&page->held) && tpck_clock_monotonic_ns() >= next_twin_ns;
+	return !twin && !atomic_load(&page->left) && twins_ended < TWINS_MAX && atomic_load(&page->held) && tpck_clock_monotonic_ns() >= next_twin_ns;
 }
 
 /* Returns in a twin only. */

@@ -21,9 +21,9 @@ struct tpck_twin_page {
 	_Atomic uint32_t held;           /* snapshots that the living one has held: from the first on there is a twin. [living] */
 	_Atomic uint32_t word;           /* enum tpck_twin_word, for the twin; a futex. [supervisor] */
 	_Atomic uint32_t follows;        /* the twin runs forward, and can take over. [twin] */
-	_Atomic uint64_t step;           /* the newest step that the twin may go up to. [twin] */
 	_Atomic uint32_t takeovers;      /* [supervisor] */
 	_Atomic uint32_t live;           /* the one that took over is live. [living] */
+	_Atomic uint32_t left;           /* the living one executes another program, which has no twin. [living] */
 	int64_t input_at;                /* place in standard input at the start, if that is a file. [supervisor] */
 	char session[256];               /* of the living one, before `held` counts. [living] */
 	char folder[256];                /* of the twin's own, in memory; the supervisor removes it. [twin] */
@@ -40,6 +40,8 @@ enum tpck_twin_role {
 enum tpck_twin_role tpck_supervise(const char **why);
 /* NULL in a process without a supervisor. */
 struct tpck_twin_page *tpck_twin_page(void);
+/* This process is about to execute a program; and could not. */
+void tpck_supervisor_leaves(bool leaves);
 /* Whether the fork that is being made is the supervisor's: for handlers of forks. */
 bool tpck_supervisor_forks(void);
 /* The variable by which `transpckpt run --twin` says of which process it is, by its number: a program that this one starts has it, too. */

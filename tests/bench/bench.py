@@ -422,6 +422,24 @@ def recovery(table):
                 note=", ".join(f"{x:.3f}" for x in found[what]))
 
 
+# ---- takeover ------------------------------------------------------------------------------------------------------
+
+def takeover(table):
+    """From a program's death to its first live iteration, by its twin."""
+    table.step("age")
+    for row in script("takeover.py", "age"):
+        table.row(f"takeover, gpt after {row['age']} iterations: death to live", median(row["twin"]) * 1e3, row["long"] * 1e3, "ms",
+            ratio=median(row["twin"]) / row["long"], ratios=[seconds / row["long"] for seconds in row["twin"]],
+            note="beside the same command started again at once; " + ", ".join(f"{seconds * 1e3:.0f}" for seconds in row["twin"]))
+    table.step("state")
+    found = script("takeover.py", "state")
+    rows = found["rows"]
+    ratios = [max(row["seconds"] - 0.1, 0) / row["copy"] for row in rows]
+    table.row(f"takeover, {found['mib']} MiB: death to live, less 100 ms", median([row["seconds"] for row in rows]) * 1e3 - 100,
+        median([row["copy"] for row in rows]) * 1e3, "ms", ratio=median(ratios), ratios=ratios, aim="<= 1.3",
+        note="beside the first copy of as much into fresh device memory; putting the state in place took " + ", ".join(row["said"] for row in rows) + " s")
+
+
 # ---- flush ---------------------------------------------------------------------------------------------------------
 
 FLUSHED = re.compile(r"is durable: ([\d.]+) MiB, ([\d.]+) of it new, written in ([\d.]+) s, read back in ([\d.]+) s")
@@ -718,6 +736,7 @@ GROUPS = {
     "security": (security, "copies to another node that are authenticated or encrypted"),
     "flush": (flush, "what the agent writes beside fio"),
     "resume": (resume, "exec to running forward, and the state's copy"),
+    "takeover": (takeover, "a program's death to its first live iteration, by its twin"),
     "recovery": (recovery, "a rank's state from memory, store and peers"),
     "memory": (memory, "resident memory"),
     "digests": (digests, "one core's digests beside XXH3-128"),

@@ -4,8 +4,10 @@
 """A trainer that has a twin: killed again and again it goes on without being started anew, with the bytes of a run that was left alone. Whoever
 started it sees one process, with the status of the program. What becomes of the twin does not touch the program."""
 import os
+import pty
 import random
 import re
+import select
 import signal
 import sys
 import time
@@ -107,17 +109,143 @@ def ends():
         start.process.wait()
         gone = job.look_until(lambda: not any(twins.started_at(pid) for pid in both), 30, 0.01)
         checks.ok(gone, "without its supervisor neither program nor twin goes on", both)
-        this.arguments += ["--no-such-option"]
+        begun = this.arguments
+        this.arguments = ["sh", "-c", '"$@"; exit $?', "sh", *begun[:begun.index("--steps") + 1], "3", *begun[begun.index("--steps") + 2:]]
+        start = start_of(this, name="shell")
+        checks.ok(start.wait() == 0 and "has no twin: transpckpt run --twin has not started this very process" in start.said(),
+                  "a program that a script starts has no twin, and a line says so", start.said())
+        this.arguments = [*begun, "--no-such-option"]
         start = start_of(this, name="wrong")
         plain = start_of(this, name="plain", options=())
         checks.ok(start.wait() == plain.wait() != 0, "a status is passed on", f"{start.process.returncode} {plain.process.returncode}")
+
+
+def let_go(folder):
+    with open(os.path.join(folder, "go"), "w", encoding="utf-8"):
+        pass
+
+
+def programs_once():
+    """What the program has another one do is not done by the twin, however near it is; what is under way when it takes over is done anew."""
+    for waits in (False, True):
+        with job.Place() as place:
+            this = trainer(place, "gpt", 700)
+            this.environment.update(LD_PRELOAD=job.built(place, "gap.so", "gap.c"), GAP="system" if waits else "ahead", GAP_AT="201")
+            plain = os.path.dirname(this.plain)
+            let_go(plain)
+            this.run_plain()
+            start = start_of(this)
+            calls = os.path.join(this.work, "calls")
+            start.until(lambda: os.path.exists(calls) and twins.covered(start))
+            time.sleep(0.5)
+            before = job.read(calls)
+            if not waits:
+                let_go(this.work)
+                start.until(lambda: this.progress() > 130)
+            twins.kill(start)
+            if waits:
+                start.until(lambda: len(job.read(calls).splitlines()) > 1)
+                let_go(this.work)
+            ended_equal(this, start, "a program is at work when one takes over" if waits else "a program has ended before one takes over", takeovers=1)
+            told = [job.read(os.path.join(folder, "told")) for folder in (plain, this.work)]
+            checks.ok(before == "called\n" and len(job.read(calls).splitlines()) == 1 + waits and told[0] == told[1] != "",
+                      "the twin has not started it; the one that took over " + ("starts it anew" if waits else "does not either"), before, job.read(calls), *told)
+
+
+def differs():
+    """A program that does not repeat itself, and one that writes more than a twin may take."""
+    with job.Place() as place:
+        this = trainer(place, "gpt", 900)
+        this.environment.update(LD_PRELOAD=job.built(place, "drift.so", "drift.c"), DRIFT_AT="150")
+        this.run_plain()
+        start = start_of(this)
+        ended_equal(this, start, "a program that does not repeat itself ends as ever", takeovers=0)
+        checks.ok(re.search(r"the twin of process \d+ ends at step \d+: iteration \d+, .*another call than in the first run; the program is not touched", start.said()),
+                  "its twin says where it differs", start.said())
+        checks.ok(start.said().count("the twin of process") <= 3, "three times at most", start.said())
+    with job.Place() as place:
+        this = trainer(place, "gpt", 900)
+        this.run_plain()
+        start = start_of(this, environment={"TRANSPCKPT_TWIN_BYTES": "4K"})
+        ended_equal(this, start, "files beyond TRANSPCKPT_TWIN_BYTES: the program ends as ever", takeovers=0)
+        checks.ok("takes more memory than TRANSPCKPT_TWIN_BYTES" in start.said() and "has no twin from here on" in start.said(), "and has no twin", start.said())
+
+
+def shown():
+    with job.Place() as place:
+        this = trainer(place, steps=100000)
+        start = start_of(this)
+
+        def near():
+            rows = [row for row in place.shown() if row["running"] and row.get("twin")]
+            return rows and rows[0]["twin"]["proven"] > 50 and rows[0]
+        row = job.look_until(near, 60, 0.05)
+        checks.ok(row and (row["pid"], row["twin"]["pid"]) == twins.processes(start) and row["twin"]["step"] <= row["iterations"] and row["takeovers"] == 0,
+                  "show tells who follows whom, and how far", row)
+        twins.kill(start)
+        row = job.look_until(lambda: (found := near()) and found["takeovers"] == 1 and found, 60, 0.05)
+        checks.ok(row and row["pid"] == twins.processes(start)[0] and row["twin"]["lag_ms"] >= 0, "and how often one took over", row)
+        start.process.terminate()
+        start.wait()
+
+
+def executes_another():
+    """The program executes another one in its place, as one does that begins anew: that is not the twin's."""
+    with job.Place() as place:
+        this = trainer(place, steps=100000)
+        os.makedirs(this.work, exist_ok=True)
+        this.environment.update(LD_PRELOAD=job.built(place, "leaves.so", "leaves.c"), LEAVES_AT="200")
+        start = start_of(this)
+        status = start.wait(120)
+        checks.ok(status == -signal.SIGSEGV and job.read(os.path.join(this.work, "left")) == "left\n" and not twins.taken_over(start),
+                  "a program that another one has taken the place of ends, and no twin goes on", status, start.said())
+
+
+def at_a_terminal():
+    """Keys that interrupt and stop."""
+    with job.Place() as place:
+        this = trainer(place, steps=100000)
+        argv = [*this.runner, os.path.join(place.build, "transpckpt"), "run", "--twin", "--", *this.arguments]
+        pid, tty = pty.fork()
+        if pid == 0:
+            os.chdir(this.work)
+            os.execvpe(argv[0], argv, this.environment)
+
+        class Start:
+            process = type("", (), {"pid": pid})
+
+        def until(condition, seconds=60):
+            end = time.monotonic() + seconds
+            while time.monotonic() < end:
+                if condition():
+                    return True
+                try:
+                    if select.select([tty], [], [], 0.01)[0]:
+                        os.read(tty, 65536)
+                except OSError:  # nobody has the other end any more
+                    time.sleep(0.01)
+            return False
+        until(lambda: twins.covered(Start))
+        os.write(tty, b"\x1a")
+        stopped = until(lambda: os.waitpid(pid, os.WNOHANG | os.WUNTRACED)[0] == pid, 20)
+        at = this.progress()
+        until(lambda: False, 0.5)
+        checks.ok(stopped and this.progress() == at, "the key that stops stops the program, and whoever started it is told", f"{stopped} {at} {this.progress()}")
+        os.kill(pid, signal.SIGCONT)
+        checks.ok(until(lambda: this.progress() > at), "and it goes on when it is told to")
+        os.write(tty, b"\x03")
+        ended = []
+        until(lambda: ended.append(os.waitpid(pid, os.WNOHANG)) or ended[-1][0] == pid, 20)
+        checks.ok(ended[-1][0] == pid and os.WIFSIGNALED(ended[-1][1]) and os.WTERMSIG(ended[-1][1]) == signal.SIGINT, "the key that interrupts ends both", ended[-1])
+        os.close(tty)
 
 
 def main():
     seed = int(os.environ.get("SEED") or random.randrange(1 << 32))
     print(f"# SEED={seed}")
     rng = random.Random(seed)
-    stages = {"killed": lambda: killed_again_and_again(rng), "agent": agent_dies_too, "hurt": twin_is_hurt, "ends": ends}
+    stages = {"killed": lambda: killed_again_and_again(rng), "agent": agent_dies_too, "hurt": twin_is_hurt, "ends": ends, "programs": programs_once,
+              "differs": differs, "shown": shown, "executes": executes_another, "terminal": at_a_terminal}
     for name in sys.argv[1:] or stages:
         stages[name]()
     checks.end()

@@ -17,7 +17,7 @@ from script_job import job
 
 import twins
 
-CASES = {name: kill.CASES[name] for name in ('adam_fused', 'lbfgs', 'gpt', 'gpt_save', 'gpt_fp16', 'conv', 'graph', 'housekeeping')}
+CASES = {name: kill.CASES[name] for name in ('adam_fused', 'lbfgs', 'gpt', 'gpt_save', 'gpt_fp16', 'conv', 'graph', 'housekeeping', 'loader', 'gpt_async', 'gpt_expandable', 'gpt_save_much', 'conv_benchmark', 'muon')}
 LONGER = 4
 SAYS = re.compile(r'transpckpt: (process \d+ was ended by signal 9 .*takes over$|this process uses io_uring: )')
 

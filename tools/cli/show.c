@@ -4,11 +4,13 @@
 
 #include <inttypes.h>
 #include <json-c/json.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "runtime/base/clock.h"
 #include "runtime/store/file.h"
+#include "runtime/wire/twin.h"
 #include "tools/cli/cadence.h"
 #include "tools/cli/inventory.h"
 #include "tools/cli/state.h"
@@ -124,6 +126,69 @@ static void print_notes(const struct tpck_notes *notes)
 		       (double)notes->submit_ns_sum / (double)notes->submit_count / 1e3, (double)notes->submit_ns_max / 1e3);
 }
 
+/* ---- its twin ---- */
+
+/* What the session's twin said last. False: it never had one. */
+static bool twin_of(const struct tpck_session *session, struct tpck_twin_says *says)
+{
+	char path[TPCK_PATH_MAX];
+	size_t size;
+	char *bytes;
+	bool good;
+
+	snprintf(path, sizeof path, "%s/" TPCK_TWIN_FILE, session->path);
+	if (tpck_file_read(path, 1 << 16, &bytes, &size, NULL))
+		return false;
+	good = size >= sizeof *says;
+	if (good)
+		memcpy(says, bytes, sizeof *says);
+	free(bytes);
+	return good && says->magic == TPCK_TWIN_MAGIC && says->version == TPCK_WIRE_VERSION;
+}
+
+static bool is_there(const struct tpck_twin_says *says)
+{
+	return says->process > 0 && kill(says->process, 0) == 0;
+}
+
+/* How far it is behind. */
+static uint64_t lag_of(const struct tpck_twin_says *says, const struct tpck_status *status)
+{
+	return status->boundaries > says->proven ? status->boundaries - says->proven : 0;
+}
+
+static void add_twin(json_object *row, const struct tpck_session *session)
+{
+	const struct tpck_status *status = &session->control->status;
+	struct tpck_twin_says says;
+	bool had = twin_of(session, &says), there = had && is_there(&says);
+	json_object *twin = there ? json_object_new_object() : NULL;
+
+	if (there) {
+		json_object_object_add(twin, "pid", json_object_new_int(says.process));
+		json_object_object_add(twin, "step", json_object_new_uint64(says.step));
+		json_object_object_add(twin, "proven", json_object_new_uint64(says.proven));
+		json_object_object_add(twin, "lag_ms", json_object_new_double((double)(lag_of(&says, status) * status->iteration_ns) / 1e6));
+	}
+	json_object_object_add(row, "twin", twin);
+	json_object_object_add(row, "takeovers", json_object_new_int64(had ? says.takeovers : 0));
+}
+
+static void print_twin(const struct tpck_session *session)
+{
+	const struct tpck_status *status = &session->control->status;
+	struct tpck_twin_says says;
+
+	if (!twin_of(session, &says))
+		return;
+	if (is_there(&says))
+		printf("  twin: process %d has repeated %" PRIu64 " iterations, and is %" PRIu64 " (%s) behind", says.process, (uint64_t)says.proven,
+		       lag_of(&says, status), cli_span((double)(lag_of(&says, status) * status->iteration_ns) / 1e9));
+	else
+		printf("  twin: none now");
+	printf("; takeovers so far: %u\n", says.takeovers);
+}
+
 static void show_state(struct state *state, json_object *row)
 {
 	if (row)
@@ -163,6 +228,7 @@ static void show_session(const struct tpck_session *session, json_object *rows, 
 		json_object_object_add(row, "images", json_object_new_int64(control->images));
 		json_object_object_add(row, "image_bytes", json_object_new_uint64(control->image_bytes));
 		json_object_object_add(row, "ways", ways_json(&status->ways));
+		add_twin(row, session);
 		json_object_object_add(row, "notes", notes_json(&notes));
 		if (with_state && state_of_session(&held, session))
 			show_state(&held, row);
@@ -178,6 +244,7 @@ static void show_session(const struct tpck_session *session, json_object *rows, 
 		printf("  resumed at step %" PRIu64 " of generation %" PRIu64 "; forward %s, state in place in %s\n",
 		       control->resume_step, control->parent_generation, cli_span((double)status->forward_ns / 1e9),
 		       cli_span((double)status->inject_ns / 1e9));
+	print_twin(session);
 	if (status->trouble[0])
 		printf("  trouble: %s\n", status->trouble);
 	if (control->waiting[0])
