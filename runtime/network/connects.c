@@ -71,7 +71,8 @@ enum tpck_network_way tpck_network_connects(struct tpck_thread *self, int fd, co
 		state->listener = -1;
 		state->elsewhere = whose == TPCK_WHOSE_AWAY || whose == TPCK_WHOSE_UNKNOWN;
 		if (stream)
-			way = forwards ? tpck_played_connects(self, fd, &peer, state) : TPCK_NETWORK_NOTED;
+			way = forwards ? tpck_played_connects(self, fd, &peer, state)
+				       : tpck_network_child_trails() ? tpck_played_behind(&peer, state) : TPCK_NETWORK_NOTED;
 		else
 			(void)tpck_talk_begin(fd, TPCK_TALK_MUTE, state, &peer);
 	}

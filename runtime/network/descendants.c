@@ -28,6 +28,7 @@ static char session[300] TPCK_LARGE;
 static struct tpck_log_position cut_of_log;
 _Atomic bool tpck_network_in_child;
 static uint32_t child;            /* this process's number, or 0 */
+static bool trails;
 static uint32_t base;             /* of a fork of a program that was started: that one's */
 static _Atomic uint32_t threads;  /* of a forked child, that have connected */
 static _Atomic bool tells;        /* a library says what it encrypts */
@@ -98,7 +99,8 @@ void tpck_network_executes(int pid, uint32_t number)
 			to = own.state ? own.state : early.state;
 		}
 		if (to)
-			tpck_speakers_add(to, pid, number, false);
+			tpck_speakers_add(to, pid, number, atomic_load(&to->forwards) ? TPCK_SPEAKER_FORWARD
+									      : tpck_speakers_flags(to, tpck_network_process()) & TPCK_SPEAKER_FORWARD);
 	}
 	errno = saved;
 }
@@ -234,6 +236,7 @@ bool tpck_network_children_forked(uint32_t number, bool recording)
 	atomic_store(&making, 0);
 	forwards = roots.state && atomic_load(&roots.state->forwards);
 	child = !roots.state || !recording || !number ? 0 : base ? tpck_digest_pair(base, number) : number;
+	trails = child && forwards;
 	atomic_store(&threads, 0);
 	atomic_store(&tells, false);
 	/* Whoever has no number says for real what it says, and a line tells. */
@@ -242,10 +245,11 @@ bool tpck_network_children_forked(uint32_t number, bool recording)
 	return child != 0;
 }
 
-void tpck_network_child_begins(const struct tpck_speakers_of *of, uint32_t number)
+void tpck_network_child_begins(const struct tpck_speakers_of *of, uint32_t number, bool follows)
 {
 	roots = *of;
 	child = number;
+	trails = follows;
 	atomic_store(&tells, false);
 	if (!atomic_load(&roots.state->forwards))
 		return;
@@ -257,6 +261,7 @@ void tpck_network_child_ends(void)
 {
 	roots = (struct tpck_speakers_of){0};
 	child = 0;
+	trails = false;
 	if (atomic_exchange(&tpck_network_in_child, false))
 		atomic_store(&tpck_network_forwarding_now, false);
 }
@@ -271,6 +276,11 @@ bool tpck_network_child_forwards(void)
 	if (tpck_network_is_started())
 		atomic_store(&tpck_network_in_child, false);
 	return false;
+}
+
+bool tpck_network_child_trails(void)
+{
+	return trails;
 }
 
 uint32_t tpck_network_child_thread(uint32_t **made, bool local)
@@ -375,7 +385,11 @@ void tpck_network_child_differs(const char *what)
 {
 	int none = 0;
 
-	if (tpck_network_child_forwards() && atomic_compare_exchange_strong(&roots.state->differs, &none, 1)) {
+	if (!tpck_network_child_forwards()) {
+		tpck_log_warn("a process that was behind does something else than the first run did: %s", what);
+		return;
+	}
+	if (atomic_compare_exchange_strong(&roots.state->differs, &none, 1)) {
 		snprintf(roots.state->difference, sizeof roots.state->difference, "%s", what);
 		atomic_store(&roots.state->differs, 2);
 	}
@@ -383,8 +397,14 @@ void tpck_network_child_differs(const char *what)
 
 void tpck_network_child_sent_other(const struct tpck_record_peer *peer)
 {
+	char text[TPCK_PEER_TEXT];
 	int none = 0;
 
+	if (!tpck_network_child_forwards()) {
+		tpck_log_warn("what was sent by a process that was behind is not what the first run had sent; it was not sent again, and the answers were those of then: %s",
+			      tpck_peer_text(peer, text));
+		return;
+	}
 	if (atomic_compare_exchange_strong(&roots.state->other, &none, 1)) {
 		roots.state->other_to = *peer;
 		atomic_store(&roots.state->other, 2);

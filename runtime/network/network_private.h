@@ -112,8 +112,8 @@ void tpck_started_leaves(void);
 bool tpck_started_forked(void);
 
 /* ---- descendants.c ---- */
-/* This process, which was started, belongs to that root, by this number; and no more. */
-void tpck_network_child_begins(const struct tpck_speakers_of *of, uint32_t number);
+/* This process, which was started, belongs to that root, by this number; and no more. follows: the root ran forward when it started this process. */
+void tpck_network_child_begins(const struct tpck_speakers_of *of, uint32_t number, bool follows);
 void tpck_network_child_ends(void);
 /* The thread of such a process is about to connect; and what the root knows it as. */
 void tpck_network_child_speaks(uint32_t thread);
@@ -132,6 +132,8 @@ static inline bool tpck_network_is_child(void)
 }
 /* In such a child: whether the process at the root runs forward. Notices that it does not any more. */
 bool tpck_network_child_forwards(void);
+/* Whether such a process was made while that one ran forward: what the record has of it is not said again, whether the root is live by then or not. */
+bool tpck_network_child_trails(void);
 /* The number of this thread, and where it counts its connections. */
 uint32_t tpck_network_child_thread(uint32_t **made, bool local);
 /* The thread's newest connection is noted, or answered by `of`, or neither. */
@@ -151,6 +153,8 @@ bool tpck_network_children_wait(void);
 
 /* ---- played.c ---- */
 /* self: NULL in a forked child. */
+/* The same in a forked child, or a program that was started, that was behind when the root became live: TPCK_NETWORK_NOTED where the record does not have it. */
+enum tpck_network_way tpck_played_behind(const struct tpck_record_peer *peer, struct tpck_network_connect *state);
 enum tpck_network_way tpck_played_connects(struct tpck_thread *self, int fd, const struct tpck_record_peer *peer, struct tpck_network_connect *state);
 void tpck_played_connected(struct tpck_network_connect *state, int fd, int error);
 /* A connection is made, and the log does not have it: the thread waits until the program is live, or others wait for it. */

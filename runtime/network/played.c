@@ -44,7 +44,7 @@ static void add_name(char names[NAMES], const struct tpck_record_peer *peer)
 
 void tpck_played_sent_other(const struct tpck_record_peer *peer)
 {
-	if (tpck_network_is_child())
+	if (tpck_network_is_child() || tpck_network_is_started())
 		tpck_network_child_sent_other(peer);
 	else
 		add_name(mismatched, peer);
@@ -69,7 +69,7 @@ void tpck_played_differs(const char *what, const struct tpck_record_peer *peer, 
 {
 	char text[TPCK_PEER_TEXT], all[sizeof difference];
 
-	if (tpck_network_is_child()) {
+	if (tpck_network_is_child() || tpck_network_is_started()) {
 		snprintf(all, sizeof all, what, tpck_peer_text(peer, text));
 		tpck_network_child_differs(all);
 		return;
@@ -171,34 +171,53 @@ static void wait_for_live(bool at_boundary)
 	atomic_fetch_sub(&waiting, 1);
 }
 
-/* In a forked child, or a program that was started. Whatever cannot be answered is made for real, with a line. */
-static enum tpck_network_way child_connects(const struct tpck_record_peer *peer, struct tpck_network_connect *state)
+/* In a forked child, or a program that was started: the player begins with the first connection, and once more where it had ended. */
+static bool child_plays(void)
 {
+	bool begun;
+
+	tpck_spin_lock(&child_begins);
+	begun = running = tpck_player_begin();
+	tpck_spin_unlock(&child_begins);
+	return begun;
+}
+
+/* In such a process. Whatever cannot be answered is made for real, with a line. behind: the root is live. */
+static enum tpck_network_way child_connects(const struct tpck_record_peer *peer, struct tpck_network_connect *state, bool behind)
+{
+	uint32_t thread = tpck_network_child_known_as(state->thread);
 	struct tpck_spoken *of;
+	char text[TPCK_PEER_TEXT];
 
 	tpck_spin_lock(&tpck_played_lock);
-	of = tpck_spoken_find(tpck_network_child_known_as(state->thread), state->ordinal, peer, true);
+	of = tpck_spoken_find(thread, state->ordinal, peer, true);
+	if (of && behind && (!of->child || of->thread != thread))
+		of = NULL;
 	if (of)
 		of->taken = true;
 	tpck_spin_unlock(&tpck_played_lock);
-	tpck_spin_lock(&child_begins);
-	running = running || (of && tpck_player_begin());
-	tpck_spin_unlock(&child_begins);
 	if (of && of->own)
 		return TPCK_NETWORK_REAL;
 	if (of && of->failed) {
 		state->error = of->peer.error ? of->peer.error : ECONNREFUSED;
 		return TPCK_NETWORK_FAILS;
 	}
-	if (of ? of->lost || (of->safe && !of->unsafe) : tpck_spoken_all_safe(peer, true))
+	if (of && behind && of->lost && of->unsafe)
+		tpck_log_warn("what %s answered to the first run is not in the record, and is asked again by a process that was behind", tpck_peer_text(peer, text));
+	if (of ? of->lost || (of->safe && !of->unsafe) : behind || tpck_spoken_all_safe(peer, true))
 		return TPCK_NETWORK_NOTED;
-	if (of && running && (state->listener = listen_for(((const struct sockaddr *)&state->address)->sa_family, state)) >= 0) {
+	if (of && child_plays() && (state->listener = listen_for(((const struct sockaddr *)&state->address)->sa_family, state)) >= 0) {
 		state->spoken = of;
 		return TPCK_NETWORK_INSTEAD;
 	}
 	if (!of && peer->family != AF_UNIX)
 		tpck_network_child_waits(peer);
 	return TPCK_NETWORK_NOTED;
+}
+
+enum tpck_network_way tpck_played_behind(const struct tpck_record_peer *peer, struct tpck_network_connect *state)
+{
+	return child_connects(peer, state, true);
 }
 
 void tpck_played_unknown(struct tpck_thread *self, const struct tpck_record_peer *peer)
@@ -224,7 +243,7 @@ enum tpck_network_way tpck_played_connects(struct tpck_thread *self, int fd, con
 
 	(void)fd;
 	if (tpck_network_is_child())
-		return child_connects(peer, state);
+		return child_connects(peer, state, false);
 	tpck_spin_lock(&tpck_played_lock);
 	of = tpck_spoken_find(self->id, state->ordinal, peer, stands != TPCK_FORWARD_SAME);
 	if (of)
@@ -285,7 +304,7 @@ void tpck_played_connected(struct tpck_network_connect *state, int fd, int error
 		(void)tpck_sys_fcntl(end, F_SETFL, O_NONBLOCK);
 		(void)tpck_sys_setsockopt(end, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
 		(void)tpck_talk_begin(fd, TPCK_TALK_PLAYED, state, &of->peer);
-		if (tpck_player_plays(end, fd, of))
+		if (tpck_player_plays(end, fd, of) || (of->child && child_plays() && tpck_player_plays(end, fd, of)))
 			return;
 		tpck_sys_close(end);
 	}

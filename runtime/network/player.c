@@ -38,8 +38,11 @@ struct played {
 enum { PLAYED = 128 };
 /* How long a program that has sent less than in the first run may be silent before it is answered all the same. */
 #define SILENT_NS 200000000ull
+/* So long it waits for the connection that it began for. */
+#define STAYS_NS 3000000000ull
 static struct played *played;
-static bool running;
+static bool running; /* guarded by tpck_played_lock, as is what follows */
+static uint64_t stays_ns;
 static int wake = -1;
 _Atomic uint64_t tpck_player_moved_ns;
 
@@ -228,19 +231,21 @@ static bool tend(struct played *at, uint64_t now)
 	return true;
 }
 
-/* How many there are; in `ends` what to wait for. */
-static unsigned gather(struct pollfd *ends)
+/* Whether there are any, or may be some soon; in `ends` what to wait for. */
+static bool gather(struct pollfd *ends)
 {
-	unsigned count = 0;
+	bool goes_on = tpck_network_forwards();
 
 	tpck_spin_lock(&tpck_played_lock);
+	goes_on = goes_on || tpck_clock_monotonic_ns() < stays_ns;
 	for (int i = 0; i < PLAYED; i++) {
 		ends[i] = (struct pollfd){played[i].fd, (short)(POLLIN | (played[i].chunk ? POLLOUT : 0)), 0};
-		count += played[i].fd >= 0;
+		goes_on = goes_on || played[i].fd >= 0;
 	}
+	running = goes_on;
 	tpck_spin_unlock(&tpck_played_lock);
 	ends[PLAYED] = (struct pollfd){wake, POLLIN, 0};
-	return count;
+	return goes_on;
 }
 
 static void *player_main(void *unused)
@@ -250,7 +255,7 @@ static void *player_main(void *unused)
 	(void)unused;
 	tpck_thread_own();
 	pthread_setname_np(pthread_self(), "tpck-network");
-	while (ends && (gather(ends) || tpck_network_forwards())) {
+	while (ends && gather(ends)) {
 		struct timespec limit = {0, 50000000};
 		uint64_t now, woken;
 
@@ -275,12 +280,27 @@ static void *player_main(void *unused)
 
 bool tpck_player_begin(void)
 {
-	played = calloc(PLAYED, sizeof *played);
-	for (int i = 0; played && i < PLAYED; i++)
-		played[i].fd = -1;
-	wake = tpck_sys_high(tpck_sys_eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-	running = played && wake >= 0 && !tpck_thread_start(player_main);
-	return running;
+	bool runs;
+
+	if (!played) {
+		played = calloc(PLAYED, sizeof *played);
+		for (int i = 0; played && i < PLAYED; i++)
+			played[i].fd = -1;
+		wake = tpck_sys_high(tpck_sys_eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+	}
+	if (!played || wake < 0)
+		return false;
+	tpck_spin_lock(&tpck_played_lock);
+	runs = running;
+	running = true;
+	stays_ns = tpck_clock_monotonic_ns() + STAYS_NS;
+	tpck_spin_unlock(&tpck_played_lock);
+	if (runs || !tpck_thread_start(player_main))
+		return true;
+	tpck_spin_lock(&tpck_played_lock);
+	running = false;
+	tpck_spin_unlock(&tpck_played_lock);
+	return false;
 }
 
 void tpck_player_forked(void)

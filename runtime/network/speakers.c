@@ -74,7 +74,7 @@ int tpck_speakers_open(struct tpck_speakers_of *of, const char *session)
 	return magic ? EINVAL : EAGAIN;
 }
 
-void tpck_speakers_add(struct tpck_speakers *of, int pid, uint32_t number, bool is_guess)
+void tpck_speakers_add(struct tpck_speakers *of, int pid, uint32_t number, unsigned flags)
 {
 	uint32_t at;
 
@@ -83,19 +83,19 @@ void tpck_speakers_add(struct tpck_speakers *of, int pid, uint32_t number, bool 
 		return;
 	at = atomic_fetch_add(&of->started, 1) % PROGRAMS;
 	atomic_store(&of->program[at], 0);
-	atomic_store(&of->is_guess[at], is_guess);
+	atomic_store(&of->flags[at], (uint8_t)flags);
 	atomic_store(&of->program[at], (uint64_t)(uint32_t)pid << 32 | number);
 }
 
 /* The last one counts: a process's id comes back. */
-static uint32_t find(const struct tpck_speakers *of, int pid, bool *is_guess)
+static uint32_t find(const struct tpck_speakers *of, int pid, unsigned *flags)
 {
 	uint32_t end = atomic_load(&of->started), count = end < PROGRAMS ? end : PROGRAMS;
 
 	for (uint32_t i = 1; i <= count; i++) {
 		uint64_t entry = atomic_load(&of->program[(end - i) % PROGRAMS]);
 
-		*is_guess = atomic_load(&of->is_guess[(end - i) % PROGRAMS]);
+		*flags = atomic_load(&of->flags[(end - i) % PROGRAMS]);
 		if (entry >> 32 == (uint32_t)pid)
 			return (uint32_t)entry;
 	}
@@ -104,17 +104,24 @@ static uint32_t find(const struct tpck_speakers *of, int pid, bool *is_guess)
 
 uint32_t tpck_speakers_number(const struct tpck_speakers *of, int pid)
 {
-	bool is_guess;
+	unsigned flags;
 
-	return find(of, pid, &is_guess);
+	return find(of, pid, &flags);
 }
 
 uint32_t tpck_speakers_known(const struct tpck_speakers *of, int pid)
 {
-	bool is_guess;
-	uint32_t number = find(of, pid, &is_guess);
+	unsigned flags;
+	uint32_t number = find(of, pid, &flags);
 
-	return number && !is_guess ? number : 0;
+	return number && !(flags & TPCK_SPEAKER_GUESS) ? number : 0;
+}
+
+unsigned tpck_speakers_flags(const struct tpck_speakers *of, int pid)
+{
+	unsigned flags;
+
+	return find(of, pid, &flags) ? flags : 0;
 }
 
 bool tpck_speakers_has(const struct tpck_speakers *of, uint32_t number)
@@ -134,7 +141,7 @@ void tpck_speakers_clear(struct tpck_speakers *of)
 void tpck_speakers_copy(struct tpck_speakers *to, const struct tpck_speakers *from)
 {
 	for (int i = 0; i < PROGRAMS; i++) {
-		atomic_store(&to->is_guess[i], atomic_load(&from->is_guess[i]));
+		atomic_store(&to->flags[i], atomic_load(&from->flags[i]));
 		atomic_store(&to->program[i], atomic_load(&from->program[i]));
 	}
 	atomic_store(&to->started, atomic_load(&from->started));

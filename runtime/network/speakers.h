@@ -16,6 +16,10 @@
 enum { TPCK_SPEAKERS_MAIL = 1 << 20 };
 #define TPCK_SPEAKERS "speakers"
 
+enum {
+	TPCK_SPEAKER_GUESS = 1,   /* the number is none that the log has */
+	TPCK_SPEAKER_FORWARD = 2, /* the root ran forward when the program was started: it does once more what it did in the first run */
+};
 struct tpck_speakers {
 	_Atomic uint64_t magic;    /* 0: the root is still filling it in */
 	uint32_t version;          /* TPCK_WIRE_VERSION */
@@ -31,7 +35,7 @@ struct tpck_speakers {
 	char difference[200];
 	_Atomic uint32_t started;  /* programs, as many as there were; of the last of them: the process, and its number in the lower half */
 	_Atomic uint64_t program[1024];
-	_Atomic bool is_guess[1024]; /* the number is none that the log has */
+	_Atomic uint8_t flags[1024];   /* TPCK_SPEAKER_* */
 };
 
 /* What a process shares with others, and their mail; NULL, NULL: nothing. */
@@ -46,8 +50,10 @@ bool tpck_speakers_new(struct tpck_speakers_of *of, const char *session);
 void tpck_speakers_ready(struct tpck_speakers *of);
 /* What the root with this session has made. 0, EAGAIN: the root is still at it, or EINVAL: it cannot be shared; then there is nothing in *of. */
 int tpck_speakers_open(struct tpck_speakers_of *of, const char *session);
-/* This process executes the program of that number from here on; is_guess: which the log does not have. */
-void tpck_speakers_add(struct tpck_speakers *of, int pid, uint32_t number, bool is_guess);
+/* This process executes the program of that number from here on; flags: TPCK_SPEAKER_*. */
+void tpck_speakers_add(struct tpck_speakers *of, int pid, uint32_t number, unsigned flags);
+/* TPCK_SPEAKER_*; 0: it is none of them. */
+unsigned tpck_speakers_flags(const struct tpck_speakers *of, int pid);
 /* 0: it is none of them. */
 uint32_t tpck_speakers_number(const struct tpck_speakers *of, int pid);
 /* The same, and 0 of a guess. */

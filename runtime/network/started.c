@@ -102,7 +102,7 @@ static uint32_t number_in(struct tpck_speakers *state)
 		if (!tpck_speakers_has(state, mixed))
 			break;
 	}
-	tpck_speakers_add(state, pid, mixed, true);
+	tpck_speakers_add(state, pid, mixed, TPCK_SPEAKER_GUESS | (tpck_speakers_flags(state, above) & TPCK_SPEAKER_FORWARD));
 	return mixed;
 }
 
@@ -196,15 +196,15 @@ static void pass_on(const struct tpck_record *record, void *to)
 
 static void belong(const struct tpck_speakers_of *of, const char *session)
 {
-	bool forwards = atomic_load(&of->state->forwards);
+	bool forwards = atomic_load(&of->state->forwards), follows = forwards || tpck_speakers_flags(of->state, tpck_sys_getpid()) & TPCK_SPEAKER_FORWARD;
 	struct tpck_root root;
 
-	if (forwards)
+	if (follows)
 		learn(session, of->state->cut);
 	tpck_spin_lock(&moving);
 	/* The program may have met a device meanwhile. */
 	if (atomic_load(&standing) != NOBODYS) {
-		tpck_network_child_begins(of, number);
+		tpck_network_child_begins(of, number, follows);
 		if (kept)
 			tpck_mail_forward(kept, pass_on, of->mail);
 		roots_mail = of->mail;
@@ -212,7 +212,7 @@ static void belong(const struct tpck_speakers_of *of, const char *session)
 		atomic_store(&tpck_started_now, true);
 	}
 	tpck_spin_unlock(&moving);
-	root = (struct tpck_root){session, of->state->root, number, through_in(of->state), of->mail, forwards, of->state->cut, of->state->boundary_ns};
+	root = (struct tpck_root){session, of->state->root, number, through_in(of->state), of->mail, forwards, follows, of->state->cut, of->state->boundary_ns};
 	if (then)
 		then(&root);
 	tpck_log_debug("what this program says to others is in the record that %s has, by the number %u", session, number);

@@ -24,7 +24,7 @@
 #include "runtime/track/threads.h"
 
 /* More output of one program is not kept, nor more of all before there is a device: the log is in private memory then. */
-enum { SAID_MOST = 4 << 20, SAID_EARLY = 1 << 20, PLACES = TPCK_STANDIN_PLACES, FRESH = 64 };
+enum { SAID_MOST = 4 << 20, SAID_EARLY = 1 << 20, PLACES = TPCK_STANDIN_PLACES, FRESH = 64, PASSED = 64 };
 #define FORGOTTEN_NS 10000000000ull
 
 enum { MAIL_BYTES = 256 << 10 };
@@ -33,6 +33,7 @@ struct shared {
 	tpck_shared_lock lock;   /* of the places */
 	_Atomic uint32_t used;   /* places */
 	_Atomic bool unplaced;   /* a forked child has a child that has no place */
+	_Atomic uint32_t passed[PASSED]; /* threads of forked children, by their numbers, that have come to where their record ends; the last one of each place counts */
 	_Atomic bool more_again; /* one that is not named below, as another process did not let go of the lock */
 	char again[TPCK_PROGRAM_NAMES]; /* programs that had ended, and are started again nevertheless; guarded by `lock` */
 	struct tpck_child child[PLACES];
@@ -105,6 +106,16 @@ const char *tpck_children_again(void)
 	if (!shared)
 		return "";
 	return !shared->again[0] && atomic_load(&shared->more_again) ? "some whose names are not known" : shared->again;
+}
+
+void tpck_child_passes(int place)
+{
+	atomic_store(&shared->passed[tpck_children[place].thread % PASSED], tpck_children[place].thread);
+}
+
+bool tpck_child_has_passed(int place)
+{
+	return atomic_load(&shared->passed[tpck_children[place].thread % PASSED]) == tpck_children[place].thread;
 }
 
 bool tpck_child_own(int place)
@@ -508,7 +519,8 @@ void tpck_child_ended(int place, int status)
 
 	if (doing != TPCK_DOING_WORKER)
 		tpck_follow_others_ran();
-	if (tpck_programs_recording() && !tpck_programs_forwarding())
+	/* What a stand-in says and how it ends the record has. */
+	if (tpck_programs_recording() && doing != TPCK_DOING_STANDIN && (tpck_children[place].ahead || !tpck_programs_forwarding()))
 		note_end(&tpck_children[place], status);
 	tpck_child_free(place);
 }
@@ -600,10 +612,11 @@ static uint64_t far_end(uint64_t pipe)
 void tpck_programs_read_slow(int fd, const void *bytes, size_t count)
 {
 	uint32_t used = tpck_children_used();
+	bool forwards = tpck_programs_forwarding();
 	int saved = errno;
 	uint64_t pipe;
 
-	if (!tpck_programs_recording() || tpck_programs_forwarding() || home != tpck_sys_getpid()) {
+	if (!tpck_programs_recording() || (forwards && !nest) || home != tpck_sys_getpid()) {
 		errno = saved;
 		return;
 	}
@@ -614,7 +627,7 @@ void tpck_programs_read_slow(int fd, const void *bytes, size_t count)
 		bool early = !tpck_log_attached(journal);
 
 		/* One that has been waited for may still have something to say, until its place is another's. */
-		if (!tpck_child_own((int)i) || doing == TPCK_DOING_NOTHING || doing == TPCK_DOING_WORKER || (at->pipes[1] != pipe && at->pipes[2] != pipe) || at->lost)
+		if (!tpck_child_own((int)i) || doing == TPCK_DOING_NOTHING || doing == TPCK_DOING_WORKER || doing == TPCK_DOING_STANDIN || (forwards && !at->ahead) || (at->pipes[1] != pipe && at->pipes[2] != pipe) || at->lost)
 			continue;
 		note_start(at);
 		at->lost = at->said + count > SAID_MOST || (early && atomic_load(&early_said) + count > SAID_EARLY);
@@ -779,8 +792,17 @@ enum tpck_programs_wait tpck_programs_waits(pid_t *child, bool polls)
 {
 	int place, saved = errno;
 
-	if (!atomic_load(&tpck_programs_places) || !tpck_programs_forwarding())
+	if (!atomic_load(&tpck_programs_places) || !tpck_starts_follow())
 		return TPCK_PROGRAMS_ASK;
+	if (!tpck_programs_forwarding()) {
+		place = *child > 0 ? tpck_child_of(*child) : -1;
+		if (place >= 0)
+			tpck_starts_finish(place);
+		else if (*child <= 0)
+			tpck_starts_finish_all();
+		errno = saved;
+		return TPCK_PROGRAMS_ASK;
+	}
 	place = *child == -1 && !tpck_child_shares() ? next_to_end() : -1;
 	if (place >= 0)
 		*child = atomic_load(&tpck_children[place].pid);

@@ -21,7 +21,7 @@ static struct wrote {
 } *wrote;
 static char behind[TPCK_PROGRAM_NAMES];
 static unsigned behind_count;
-static uint32_t ends;
+static uint32_t ends, known_count;
 
 static void say_short(void)
 {
@@ -55,6 +55,7 @@ static struct tpck_known *known_new(const struct tpck_record_program *program)
 	if (of) {
 		of->started = program;
 		of->said_end = &of->said;
+		of->index = known_count++;
 		of->next = *bucket;
 		/* Others may be looking for one, where the log grows. */
 		__atomic_store_n(bucket, of, __ATOMIC_RELEASE);
@@ -96,7 +97,7 @@ void tpck_programs_learn(const struct tpck_record *record)
 	}
 	if (record->detail == TPCK_PROGRAM_STARTED && of && names_one(record)) {
 		/* A thread of its own pace had started fewer when the run was gone on from: what it started last by that number counts. */
-		*of = (struct tpck_known){.started = program, .name = (const char *)(program + 1), .said_end = &of->said, .made = of->made, .next = of->next};
+		*of = (struct tpck_known){.started = program, .name = (const char *)(program + 1), .said_end = &of->said, .made = of->made, .index = of->index, .next = of->next};
 	} else if (record->detail == TPCK_PROGRAM_STARTED && names_one(record)) {
 		of = known_new(program);
 		if (of)
@@ -166,6 +167,7 @@ void tpck_programs_learn_behind(const struct tpck_record *record)
 void tpck_programs_unlearn(void)
 {
 	memset(known, 0, sizeof known);
+	known_count = 0;
 	wrote = NULL;
 	behind[0] = '\0';
 	behind_count = 0;
@@ -208,13 +210,38 @@ void tpck_programs_give(void)
 			tpck_follow_given(of->path);
 }
 
-struct tpck_known *tpck_known_alike(uint64_t path, uint64_t arguments)
+/* Where the program has its bit, in the page. NULL: it has none there. */
+static _Atomic uint32_t *taken_at(const struct tpck_known *of, struct tpck_standin_page *page, uint32_t *bit)
+{
+	*bit = 1u << of->index % 32;
+	return page && of->index < TPCK_STANDIN_TAKEN ? &page->taken[of->index / 32] : NULL;
+}
+
+bool tpck_known_take(struct tpck_known *of, struct tpck_standin_page *page)
+{
+	uint32_t bit;
+	_Atomic uint32_t *at = taken_at(of, page, &bit);
+	bool was = at ? (atomic_fetch_or(at, bit) & bit) != 0 : of->taken;
+
+	of->taken = true;
+	return !was;
+}
+
+static bool is_taken(const struct tpck_known *of, struct tpck_standin_page *page)
+{
+	uint32_t bit;
+	const _Atomic uint32_t *at = taken_at(of, page, &bit);
+
+	return at ? (atomic_load(at) & bit) != 0 : of->taken;
+}
+
+struct tpck_known *tpck_known_alike(uint64_t path, uint64_t arguments, struct tpck_standin_page *page)
 {
 	struct tpck_known *other = NULL;
 
 	for (size_t b = 0; b < BUCKETS; b++)
 		for (struct tpck_known *of = known[b]; of; of = of->next)
-			if (tpck_known_is(of, path) && of->started->flags & TPCK_PROGRAM_NESTED && of->started->arguments == arguments && !of->taken &&
+			if (tpck_known_is(of, path) && of->started->flags & TPCK_PROGRAM_NESTED && of->started->arguments == arguments && !is_taken(of, page) &&
 			    (!other || of->started->made_ns < other->started->made_ns))
 				other = of;
 	return other;

@@ -58,6 +58,7 @@ struct tpck_child {
 	uint32_t thread, ordinal, flags;
 	uint64_t path, arguments, made_ns;
 	bool nested;                 /* a forked child made it */
+	bool ahead;                  /* while running forward: the record does not have it, and gets it at once */
 	uint64_t pipes[3];           /* its standard output and error, where they are pipes or sockets; [0] is not used */
 	struct tpck_child_file {
 		uint64_t file;       /* it, told from others; 0: none */
@@ -78,6 +79,9 @@ struct tpck_child {
 extern struct tpck_child *tpck_children;
 /* How many there are, some of them others'. */
 uint32_t tpck_children_used(void);
+/* The thread that made the place's child has come to where its record ends. */
+void tpck_child_passes(int place);
+bool tpck_child_has_passed(int place);
 /* A program that had ended is started again, by this process or a forked child; their names. */
 void tpck_child_again(const char *name);
 const char *tpck_children_again(void);
@@ -179,7 +183,8 @@ struct tpck_known {
 	uint32_t polls;
 	bool ended, lost, forked;
 	uint32_t ended_as; /* the how-manieth end this is, from 1 */
-	bool taken; /* by a child of another number than in the first run */
+	uint32_t index; /* the how-manieth of the record it is, from 0 */
+	bool taken;     /* as tpck_known_take() has it, of one that has no place in the page that is shared */
 	struct tpck_known_said {
 		const struct tpck_record_program *record;
 		uint32_t bytes;
@@ -195,8 +200,10 @@ struct tpck_known {
 struct tpck_known *tpck_known_of(uint32_t thread, uint32_t ordinal);
 /* Whether that is this program. */
 bool tpck_known_is(const struct tpck_known *of, uint64_t path);
-/* The oldest such program of a forked child's that is not `taken`, or NULL. */
-struct tpck_known *tpck_known_alike(uint64_t path, uint64_t arguments);
+/* A process that is made again does it, or has it stood in for. False: one did already. `page`: which all of them share, NULL: there is none. */
+bool tpck_known_take(struct tpck_known *of, struct tpck_standin_page *page);
+/* The oldest such program of a forked child's that nobody has taken, or NULL. */
+struct tpck_known *tpck_known_alike(uint64_t path, uint64_t arguments, struct tpck_standin_page *page);
 /* Whether the log has the end of the process that is known by the number, so that it is not made again, or what it does has no effect. */
 bool tpck_known_ended(uint32_t number);
 /* Whether one that has not ended wrote to a file. */
@@ -213,9 +220,12 @@ bool tpck_starts_forked(int place);
 bool tpck_programs_forwarding(void);
 /* What the log says of the place's program. */
 enum tpck_programs_wait tpck_starts_wait(int place, bool polls);
+/* Whether what is started, and waited for, is looked for in the record. */
+bool tpck_starts_follow(void);
 /* The how-manieth it was whose end the record has, from 1; 0: it has none of it. */
 uint32_t tpck_starts_ended_as(int place);
-/* Every stand-in of one that had ended may end. */
+/* The place's stand-in may end, if it is one; and every one of this process's. */
+void tpck_starts_finish(int place);
 void tpck_starts_finish_all(void);
 /* Whether the thread has come to where its record ends, or has none. */
 void tpck_starts_thread(struct tpck_thread *self);

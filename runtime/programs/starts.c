@@ -27,7 +27,8 @@
 
 /* What has run for so long will go on running. */
 #define SERVICE_NS 30000000000ull
-enum { NAMES = TPCK_PROGRAM_NAMES };
+/* OTHER_NUMBER: no thread of a forked child starts so many programs. */
+enum { NAMES = TPCK_PROGRAM_NAMES, OTHER_NUMBER = 1 << 20 };
 static bool forwarding;
 static struct tpck_standin_page *page;
 static char session[300] TPCK_LARGE, standin[300] TPCK_LARGE;
@@ -38,6 +39,9 @@ static char *nothing[1];
 static _Atomic bool abandoned;
 static const char *own_library;
 static uint64_t roots_boundary_ns; /* of a program that was started */
+/* A thread without a place at the boundary, a forked child, or a program that was started goes at a pace of its own: what the record has of it is not done again,
+ * whether the process with the log is live by then or not. So it is of a process that has run forward, or was made by one that did. */
+static bool trails;
 static _Atomic uint32_t paused; /* calls of system() that wait for this process to be live */
 
 /* ---- running forward -------------------------------------------------------------------------------- */
@@ -52,7 +56,8 @@ static void go_live(void)
 		const struct tpck_known *of = atomic_load(&at->pid) ? tpck_known_of(at->thread, at->ordinal) : NULL;
 		uint32_t waits = TPCK_DOING_WAITS;
 
-		atomic_store(&at->noted, !of ? 0 : TPCK_NOTED_START | (of->ended ? TPCK_NOTED_END : 0));
+		if (!at->ahead)
+			atomic_store(&at->noted, !of ? 0 : TPCK_NOTED_START | (of->ended ? TPCK_NOTED_END : 0));
 		(void)atomic_compare_exchange_strong(&at->doing, &waits, TPCK_DOING_PROGRAM);
 	}
 	if (*tpck_children_again())
@@ -69,6 +74,11 @@ bool tpck_programs_forwarding(void)
 			go_live();
 	}
 	return forwarding;
+}
+
+bool tpck_starts_follow(void)
+{
+	return tpck_programs_forwarding() || trails;
 }
 
 _Atomic uint32_t tpck_programs_output;
@@ -131,7 +141,7 @@ static void learn_program(const struct tpck_record *record)
 		tpck_programs_learn(record);
 }
 
-/* In a program that was started, while its root runs forward: what it starts is stood in for as there. The records stay mapped. */
+/* In a program that was started while its root ran forward: what it starts is stood in for as there. The records stay mapped. */
 static void follow(const struct tpck_root *root)
 {
 	const struct tpck_record *record;
@@ -146,6 +156,9 @@ static void follow(const struct tpck_root *root)
 	while ((record = tpck_log_next(reader)))
 		learn_program(record);
 	roots_boundary_ns = root->boundary_ns;
+	trails = true;
+	if (!root->forwards)
+		return;
 	forwarding = true;
 	tpck_starts_output(tpck_written_outputs());
 	tpck_follow_see(session);
@@ -162,7 +175,7 @@ int tpck_programs_forward(const char *folder, const char *library)
 		result = -ENOENT;
 	else
 		result = open_page(true);
-	forwarding = !result;
+	forwarding = trails = !result;
 	if (!tpck_forward_follows())
 		tpck_programs_give();
 	tpck_follow_show(session);
@@ -184,7 +197,7 @@ void tpck_programs_belongs(const struct tpck_root *root)
 	tpck_child_belongs(root);
 	if (root)
 		tpck_unwritten_belongs(root);
-	if (root && root->forwards && own_library)
+	if (root && root->follows && own_library)
 		follow(root);
 	errno = saved;
 }
@@ -209,10 +222,13 @@ void tpck_starts_thread(struct tpck_thread *self)
 
 bool tpck_starts_forked(int place)
 {
-	const struct tpck_known *of = forwarding ? tpck_known_of(tpck_children[place].thread, tpck_children[place].ordinal) : NULL;
+	const struct tpck_known *of = trails ? tpck_known_of(tpck_children[place].thread, tpck_children[place].ordinal) : NULL;
 
+	/* Of one that stays the record has no word. */
+	if (!forwarding && !of)
+		trails = trails && tpck_children[place].nested && !tpck_child_has_passed(place);
 	/* One that had ended is on its way; of one that had not nobody knows how far it had come. */
-	if (forwarding)
+	if (trails)
 		stands = of && of->ended && !of->lost ? TPCK_FORWARD_SAME : TPCK_FORWARD_FOREIGN;
 	return of && of->ended && !of->lost;
 }
@@ -237,7 +253,7 @@ void tpck_programs_live(uint64_t step)
 		struct tpck_child *at = &tpck_children[i];
 		const struct tpck_known *of = atomic_load(&at->pid) ? tpck_known_of(at->thread, at->ordinal) : NULL;
 
-		if (!of)
+		if (!of && !at->ahead)
 			atomic_store(&at->noted, 0);
 		if (of) {
 			atomic_store(&at->noted, TPCK_NOTED_START | (of->ended ? TPCK_NOTED_END : 0));
@@ -414,16 +430,55 @@ static const struct tpck_known *record_for(int place, uint64_t path)
 	struct tpck_child *at = &tpck_children[place];
 	struct tpck_known *own = tpck_known_of(at->thread, at->ordinal), *other;
 
-	if (!at->nested || (tpck_known_is(own, path) && own->started->arguments == at->arguments && !own->taken))
+	if (!at->nested || (tpck_known_is(own, path) && own->started->arguments == at->arguments && tpck_known_take(own, page)))
 		return own;
-	other = tpck_known_alike(path, at->arguments);
+	do {
+		other = forwarding || !tpck_child_has_passed(place) ? tpck_known_alike(path, at->arguments, page) : NULL;
+	} while (other && !tpck_known_take(other, page));
 	if (!other)
 		/* Of a child that had ended all is known, in its order; of another one this may be another program of the same name. */
 		return stands == TPCK_FORWARD_SAME ? own : NULL;
-	other->taken = true;
 	at->thread = other->started->thread;
 	at->ordinal = other->started->ordinal;
 	return other;
+}
+
+/* The record does not have the place's program. It gets it under a number that it has no other one by. */
+static void is_new(int place)
+{
+	struct tpck_child *at = &tpck_children[place];
+
+	while (tpck_known_of(at->thread, at->ordinal))
+		at->ordinal += OTHER_NUMBER;
+	at->ahead = forwarding;
+	if (!forwarding)
+		tpck_child_passes(place);
+}
+
+/* The process with the log is live, and this one has not come so far yet. *of: what the record has of the place's program, which becomes NULL where that is
+ * another one. */
+static enum tpck_doing decide_behind(int place, char *const arguments[], const struct tpck_known **of)
+{
+	struct tpck_child *at = &tpck_children[place];
+
+	if (*of && ((*of)->forked || (*of)->started->path != at->path))
+		*of = NULL;
+	if (!*of) {
+		is_new(place);
+		return TPCK_DOING_PROGRAM;
+	}
+	if ((*of)->lost || (*of)->ended)
+		atomic_store(&at->noted, TPCK_NOTED_START | ((*of)->ended ? TPCK_NOTED_END : 0));
+	if ((*of)->lost)
+		tpck_log_warn("what a program said or wrote the first time is not known, and it is started again by a process that was behind: %s", (*of)->name);
+	else if (!(*of)->ended)
+		/* What it says goes into the record once more, behind this start. */
+		tpck_log_warn("a program that the first run had started was not at its end, and is started anew by a process that was behind: %s", (*of)->name);
+	if ((*of)->lost)
+		return TPCK_DOING_PROGRAM;
+	if ((*of)->ended)
+		return TPCK_DOING_STANDIN;
+	return is_service(*of) || names_scratch(arguments) ? TPCK_DOING_PROGRAM : TPCK_DOING_WAITS;
 }
 
 static enum tpck_doing decide(int place, const char *path, char *const arguments[], const struct tpck_known **of)
@@ -436,20 +491,25 @@ static enum tpck_doing decide(int place, const char *path, char *const arguments
 	at->arguments = digest_of(arguments);
 	if (tpck_programs_is_worker(arguments))
 		return TPCK_DOING_WORKER;
-	if (!tpck_programs_forwarding() || compiles(path, arguments))
+	if (!tpck_starts_follow() || compiles(path, arguments))
 		return TPCK_DOING_PROGRAM;
-	*of = record_for(place, tpck_digest64(program, strlen(program), 0));
+	at->path = tpck_digest64(program, strlen(program), 0);
+	*of = record_for(place, at->path);
+	if (!forwarding)
+		return decide_behind(place, arguments, of);
 	if (!*of) {
 		/* A forked child that goes on may be ahead, and its parent may wait for what it does. */
-		if (at->nested && stands != TPCK_FORWARD_SAME)
+		if (at->nested && stands != TPCK_FORWARD_SAME) {
+			is_new(place);
 			return TPCK_DOING_PROGRAM;
+		}
 		if (stands == TPCK_FORWARD_SAME)
 			atomic_store(&at->noted, TPCK_NOTED_UNKNOWN);
 		else if (stands == TPCK_FORWARD_END)
 			atomic_store(&at->noted, TPCK_NOTED_AWAITED);
 		return TPCK_DOING_WAITS;
 	}
-	if ((*of)->forked || (*of)->started->path != tpck_digest64(program, strlen(program), 0)) {
+	if ((*of)->forked || (*of)->started->path != at->path) {
 		atomic_store(&at->noted, TPCK_NOTED_UNKNOWN);
 		return TPCK_DOING_WAITS;
 	}
@@ -585,7 +645,7 @@ bool tpck_programs_execute(const char *path, char *const arguments[], char *cons
 		if (doing == TPCK_DOING_WAITS && atomic_load(&tpck_children[place].waited))
 			await(&tpck_children[place], (enum tpck_forward)(atomic_load(&tpck_children[place].waited) - 1), of != NULL);
 		/* A child that shares this memory tells the log itself; that of a fork leaves it to its parent. */
-		if (!forwarding && (tpck_child_shares() || tpck_children[place].nested))
+		if ((!forwarding || tpck_children[place].ahead) && (tpck_child_shares() || tpck_children[place].nested))
 			tpck_child_note(place);
 		if (doing != TPCK_DOING_STANDIN) {
 			tpck_unwritten_of(tpck_programs_number(place));
@@ -642,7 +702,7 @@ void tpck_programs_spawned(int place, pid_t child, bool own)
 
 	if (place >= 0 && child > 0) {
 		tpck_child_spawned(place, child, own);
-		if (!forwarding)
+		if (!forwarding || tpck_children[place].ahead)
 			tpck_child_note(place);
 	} else {
 		tpck_child_free(place);
@@ -650,20 +710,32 @@ void tpck_programs_spawned(int place, pid_t child, bool own)
 	errno = saved;
 }
 
+/* The program is done for real: it goes into the log at once, unless that has it. */
+static bool system_begins(int place)
+{
+	if (!forwarding || tpck_children[place].ahead)
+		tpck_child_note(place);
+	return false;
+}
+
 bool tpck_programs_system(const char *command, int *status, int *place)
 {
 	struct timespec pause = {0, 1000000};
 	const struct tpck_known *of;
+	struct tpck_child *at;
 
 	*place = place_for();
 	if (*place < 0)
 		return false;
+	at = &tpck_children[*place];
 	tpck_child_executes(*place, "/bin/sh", TPCK_DOING_PROGRAM, NULL);
-	tpck_children[*place].arguments = tpck_readable_path(command) ? tpck_digest64(command, strlen(command), 1) : 0;
-	of = forwarding ? record_for(*place, tpck_children[*place].path) : NULL;
-	if (!forwarding) {
-		tpck_child_note(*place);
-		return false;
+	at->arguments = tpck_readable_path(command) ? tpck_digest64(command, strlen(command), 1) : 0;
+	if (!tpck_starts_follow())
+		return system_begins(*place);
+	of = record_for(*place, at->path);
+	if (!forwarding && decide_behind(*place, NULL, &of) != TPCK_DOING_STANDIN) {
+		tpck_unwritten_of(tpck_programs_number(*place));
+		return system_begins(*place);
 	}
 	if (!of || !of->ended || of->lost)
 		tpck_unwritten_of(tpck_programs_number(*place));
@@ -673,12 +745,15 @@ bool tpck_programs_system(const char *command, int *status, int *place)
 	}
 	if (of && of->ended) {
 		*status = of->status;
+		atomic_store(&at->doing, TPCK_DOING_STANDIN);
 		tpck_child_ended(*place, of->status);
 		return true;
 	}
-	if (!of && tpck_children[*place].nested && stands != TPCK_FORWARD_SAME)
-		return false;
-	await(&tpck_children[*place], stands, of != NULL);
+	if (!of && at->nested && stands != TPCK_FORWARD_SAME) {
+		is_new(*place);
+		return system_begins(*place);
+	}
+	await(at, stands, of != NULL);
 	atomic_fetch_add(&paused, 1);
 	/* A program that begins anew goes from here. */
 	while (tpck_programs_forwarding() || atomic_load(&abandoned))
@@ -738,11 +813,17 @@ enum tpck_programs_wait tpck_starts_wait(int place, bool polls)
 	return TPCK_PROGRAMS_ENDS;
 }
 
+void tpck_starts_finish(int place)
+{
+	if (atomic_load(&tpck_children[place].doing) == TPCK_DOING_STANDIN)
+		atomic_store(&page->finish[tpck_children[place].seat], 1);
+}
+
 void tpck_starts_finish_all(void)
 {
 	uint32_t used = tpck_children_used();
 
 	for (uint32_t i = 0; i < used; i++)
-		if (tpck_child_own((int)i) && atomic_load(&tpck_children[i].doing) == TPCK_DOING_STANDIN)
-			atomic_store(&page->finish[tpck_children[i].seat], 1);
+		if (tpck_child_own((int)i))
+			tpck_starts_finish((int)i);
 }

@@ -13,6 +13,7 @@ struct tpck_root {
 	uint32_t through;     /* by which the log knows it, or the nearest one that it descends from: made again with that one */
 	struct tpck_mail *mail;
 	bool forwards;        /* it runs forward: by this log, up to a boundary that the first run came to at this time */
+	bool follows;         /* it did when it started this program, at least, which has to do once more what it did in the first run */
 	struct tpck_log_position cut;
 	uint64_t boundary_ns; /* tpck_clock_monotonic_ns() of that run */
 };

@@ -17,7 +17,7 @@
 /* The file that a program's output goes to while it is run forward, as /proc/PID/fd names it. */
 #define TPCK_STANDIN_DIVERTED "/memfd:tpck-output"
 
-enum { TPCK_STANDIN_PLACES = 1024 };
+enum { TPCK_STANDIN_PLACES = 1024, TPCK_STANDIN_TAKEN = 1 << 16 };
 enum { TPCK_STANDIN_STARTS = 1 }; /* the program is started once its parent is live */
 
 struct tpck_standin_plan {
@@ -41,6 +41,7 @@ struct tpck_standin_page {
 	_Atomic uint32_t live;   /* the program is live: 1; it is not to be: 2 */
 	_Atomic uint32_t others; /* stand-ins of programs that the program has started, which take places from the last one on */
 	_Atomic uint32_t finish[TPCK_STANDIN_PLACES]; /* its parent waits for its end */
+	_Atomic uint32_t taken[TPCK_STANDIN_TAKEN / 32]; /* a bit for each program of the record, in its order: it was stood in for, or started anew */
 };
 
 #endif

@@ -1,0 +1,138 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+# needs: cores=0.6 about=40s
+"""A trainer has somebody who has others do things for it, at his own pace (paces.c): a thread, a forked process, or one that is executed anew as
+multiprocessing's are. It is killed twice. In one of its starts he is slower than the trainer, as on a busy machine: what was done before the step that is gone on
+from is not done again.
+
+  paces.py [WAY-CASE...]   WAY: thread, fork, worker
+                           CASE: ahead: in the first start; so he does what was not done by then while the next start runs forward
+                                 behind: in the second one, where the trainer is live before he has come so far again
+                                 half: the same, and he has started something by then, and heard nothing of it
+                                 late: the same, and he has not even begun
+"""
+import http.server
+import os
+import re
+import sys
+import threading
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import job
+
+WAYS = [f"{way}-{case}" for way in ("thread", "fork", "worker") for case in ("ahead", "behind", "half", "late") if (way, case) != ("thread", "ahead")]
+STEPS, SLOW = 300, 3
+
+
+def numbers(path):
+    return [int(line) for line in job.read(path).splitlines() if line.isdigit()]
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    def log_message(self, *_):
+        pass
+
+    def do_POST(self):  # pylint: disable=invalid-name
+        row = int(self.rfile.read(int(self.headers['Content-Length'])))
+        self.server.rows.append(row)
+        answer = b'taken %d' % row
+        self.send_response(200)
+        self.send_header('Content-Length', str(len(answer)))
+        self.end_headers()
+        self.wfile.write(answer)
+
+
+def served():
+    """A server that does not belong to the job."""
+    server = http.server.ThreadingHTTPServer(('127.0.0.1', 0), Handler)
+    server.rows = []
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    return server
+
+
+def goes(checks, way, case):
+    with job.Place() as place, served() as server:
+        this = job.Job(place, "gpt", "--seed", "3", "--steps", str(STEPS))
+        this.environment.update(LD_PRELOAD=job.built(place, "paces.so", "paces.c"), PACES=way)
+        # Of who is ahead a line says that it may be sent twice; a thread's has one, too.
+        posts = way != "thread" and case != "ahead"
+        if posts:
+            this.environment["PACES_PORT"] = str(server.server_address[1])
+
+        def there(name, text=None):
+            """The file is there with the text; None: it is gone."""
+            path = os.path.join(this.work, name)
+            if text is None:
+                if os.path.exists(path):
+                    os.unlink(path)
+                return
+            with open(path + ".new", "w", encoding="ascii") as to:
+                to.write(text)
+            os.rename(path + ".new", path)
+
+        this.run_plain()
+        server.rows.clear()
+        plain = os.path.dirname(this.plain)
+        count = len(numbers(os.path.join(plain, "calls")))
+        calls = os.path.join(this.work, "calls")
+
+        there(*(("pace", str(SLOW)) if case == "ahead" else ("lock", "")))
+        first = this.killed_at(40)
+        done, posted = [numbers(calls)], [list(server.rows)]
+        there("pace")
+        there("lock", "")
+        if case != "ahead":
+            there("lock")
+            there({"behind": "pace", "half": "hears", "late": "late"}[case], str(SLOW))
+        second = this.killed_at(40) if case == "ahead" else slow(this, there)
+        done.append(numbers(calls))
+        posted.append(list(server.rows))
+        last = this.start()
+        status = last.wait()
+        done.append(numbers(calls))
+        posted.append(list(server.rows))
+        resumed = [job.Job.resumed_at(start) or 0 for start in (second, last)]
+        said = this.story() + "".join(start.said() for start in this.starts)
+        checks.ok(status == 0 and count >= 20 and 0 < resumed[0] < resumed[1], f"{way}-{case}: killed, it goes on at steps {resumed}", status, said, first.said())
+        if case == "ahead":
+            checks.ok(max(done[0]) == SLOW, f"{way}-{case}: he had done {done[0]} by the first kill")
+
+
+        def again(all_):
+            """What was done before a step that was gone on from, and behind it."""
+            return [number for before, after, at in zip(all_, all_[1:], resumed)
+                    for number in set(before) if number * STEPS < (at - 1) * count and number in after[len(before):]]
+        checks.ok(set(done[2]) == set(range(1, count + 1)) and not again(done), f"{way}-{case}: what he starts is not started again, but for what is behind those steps",
+                  again(done), done, resumed, count, said)
+        if posts:
+            checks.ok(set(posted[2]) == set(range(1, count + 1)) and not again(posted), f"{way}-{case}: and what he posts is not posted again", again(posted), posted,
+                      resumed, said)
+        same = len(job.read(os.path.join(this.work, "same")).splitlines())
+        checks.ok(count <= same and abs(same - len(done[2])) <= 2, f"{way}-{case}: what is the same each time is started as often", same, len(done[2]), count, said)
+        checks.ok(job.read(os.path.join(plain, "heard")) == job.read(os.path.join(this.work, "heard")), f"{way}-{case}: and he hears what he hears without the library",
+                  job.read(os.path.join(this.work, "heard")), said)
+        checks.ok(not this.differences(), f"{way}-{case}: and the trainer wrote the same bytes", *this.differences())
+
+
+def slow(this, there):
+    """A start whose process is slow until the trainer is live, and comes along then."""
+    start = this.start()
+    start.slowly_until(lambda: "live at" in start.said())
+    there("lock", "")
+    for name in ("pace", "hears", "late"):
+        there(name)
+    start.go_on()
+    start.slowly_until(lambda: len(re.findall(r"^step ", start.printed(), re.M)) > 30 and any(row["offered"] for row in this.place.listed()))
+    start.kill()
+    return start
+
+
+def main():
+    checks = job.Checks()
+    for chosen in sys.argv[1:] or WAYS:
+        goes(checks, *chosen.split("-"))
+    checks.end()
+
+
+if __name__ == "__main__":
+    main()
