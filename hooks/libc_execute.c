@@ -478,6 +478,7 @@ TPCK_EXPORT int system(const char *command)
 		real = (int (*)(const char *))tpck_real_dlsym(RTLD_NEXT, "system");
 	if (command && tpck_programs_system(command, &status, &place))
 		return status;
+	tpck_network_shell(tpck_programs_number(place));
 	status = real(command);
 	saved = errno;
 	tpck_programs_system_ended(place, status);

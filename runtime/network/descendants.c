@@ -105,6 +105,15 @@ void tpck_network_executes(int pid, uint32_t number)
 	errno = saved;
 }
 
+void tpck_network_shell(uint32_t number)
+{
+	int saved = errno;
+
+	if (number && roots.state && tpck_network_has_log())
+		tpck_speakers_add(roots.state, TPCK_SPEAKER_SHELL(tpck_network_process()), number, tpck_speakers_flags(roots.state, tpck_network_process()) & TPCK_SPEAKER_FORWARD);
+	errno = saved;
+}
+
 void tpck_network_session(const char *folder, const struct tpck_log_position *cut)
 {
 	int saved = errno;

@@ -45,6 +45,8 @@ void tpck_started_then(void (*belongs)(const struct tpck_root *root));
 void tpck_network_session(const char *folder, const struct tpck_log_position *cut);
 /* This process, or the one with that id, executes a program, which has this number in each run (runtime/programs/programs.h); 0: none. */
 void tpck_network_executes(int pid, uint32_t number);
+/* The same of a shell that this process is about to run by system(). */
+void tpck_network_shell(uint32_t number);
 /* Before a boundary's record: connections of which not all was seen are found. */
 void tpck_network_boundary(void);
 /* Around a fork, in the parent before it and in the child behind it. `child`: the child's number, the same in each run; 0: it has none, and only a line

@@ -20,6 +20,8 @@ enum {
 	TPCK_SPEAKER_GUESS = 1,   /* the number is none that the log has */
 	TPCK_SPEAKER_FORWARD = 2, /* the root ran forward when the program was started: it does once more what it did in the first run */
 };
+/* In place of a process's number: the shell that it runs by system(), which libc makes by itself. */
+#define TPCK_SPEAKER_SHELL(pid) (-(pid))
 struct tpck_speakers {
 	_Atomic uint64_t magic;    /* 0: the root is still filling it in */
 	uint32_t version;          /* TPCK_WIRE_VERSION */

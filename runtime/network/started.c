@@ -85,14 +85,21 @@ static uint64_t command_digest(void)
  * from others with the same one by which of them came first. */
 static uint32_t number_in(struct tpck_speakers *state)
 {
-	int pid = tpck_sys_getpid(), above = pid;
+	int pid = tpck_sys_getpid(), above = pid, shell = TPCK_SPEAKER_SHELL(tpck_process_parent(pid)), of = pid;
 	uint32_t found = tpck_speakers_number(state, pid), mixed = 0;
 
 	if (found)
 		return found;
+	found = tpck_speakers_number(state, shell);
+	if (found) {
+		tpck_speakers_add(state, pid, found, tpck_speakers_flags(state, shell));
+		return found;
+	}
 	for (int i = 0; i < GENERATIONS && !found && above > 1 && above != state->root; i++) {
 		above = tpck_process_parent(above);
-		found = tpck_speakers_number(state, above);
+		shell = TPCK_SPEAKER_SHELL(tpck_process_parent(above));
+		of = tpck_speakers_number(state, above) ? above : shell;
+		found = tpck_speakers_number(state, of);
 	}
 	if (!found)
 		return 0;
@@ -102,7 +109,7 @@ static uint32_t number_in(struct tpck_speakers *state)
 		if (!tpck_speakers_has(state, mixed))
 			break;
 	}
-	tpck_speakers_add(state, pid, mixed, TPCK_SPEAKER_GUESS | (tpck_speakers_flags(state, above) & TPCK_SPEAKER_FORWARD));
+	tpck_speakers_add(state, pid, mixed, TPCK_SPEAKER_GUESS | (tpck_speakers_flags(state, of) & TPCK_SPEAKER_FORWARD));
 	return mixed;
 }
 
@@ -115,6 +122,7 @@ static uint32_t through_in(const struct tpck_speakers *state)
 	for (int i = 0; i < GENERATIONS && !through && pid > 1 && pid != state->root; i++) {
 		through = tpck_speakers_known(state, pid);
 		pid = tpck_process_parent(pid);
+		through = through ? through : tpck_speakers_known(state, TPCK_SPEAKER_SHELL(pid));
 	}
 	return through;
 }
