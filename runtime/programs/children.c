@@ -553,6 +553,7 @@ void tpck_programs_boundary(void)
 	uint32_t used = tpck_children_used();
 	int saved = errno;
 
+	tpck_starts_boundary();
 	if (tpck_programs_recording()) {
 		tpck_unwritten_boundary();
 		take_mail();

@@ -220,6 +220,8 @@ bool tpck_starts_forked(int place);
 bool tpck_programs_forwarding(void);
 /* What the log says of the place's program. */
 enum tpck_programs_wait tpck_starts_wait(int place, bool polls);
+/* Before a boundary's record: a line of programs that have said once more what they had said. */
+void tpck_starts_boundary(void);
 /* Whether what is started, and waited for, is looked for in the record. */
 bool tpck_starts_follow(void);
 /* The how-manieth it was whose end the record has, from 1; 0: it has none of it. */

@@ -813,6 +813,15 @@ enum tpck_programs_wait tpck_starts_wait(int place, bool polls)
 	return TPCK_PROGRAMS_ENDS;
 }
 
+void tpck_starts_boundary(void)
+{
+	uint32_t count = page ? atomic_exchange(&page->twice, 0) : 0;
+
+	if (count)
+		tpck_log_warn("%u programs that were started anew say once more what they had said, as there was no process or descriptor for what drops it: %.39s", count,
+			      page->twice_name);
+}
+
 void tpck_starts_finish(int place)
 {
 	if (atomic_load(&tpck_children[place].doing) == TPCK_DOING_STANDIN)

@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
@@ -523,6 +524,42 @@ static long by_half(const char *way, int number)
 	return status;
 }
 
+/* The same of a program that may open hardly any files. */
+static long by_few(const char *way, int number)
+{
+	static FILE *at_work;
+	static pid_t child;
+	static char first[20];
+	char *const list[] = {"sh", "-c", "echo $0 $1 >> calls; echo first $1; while [ ! -e go ]; do sleep 0.02; done; echo second $1", (char *)way, first, NULL};
+	long status = 0;
+	int ends[2];
+
+	if (at_work) {
+		make("go");
+		hear_lines(at_work);
+		fclose(at_work);
+		status = ended(child);
+	}
+	unlink("go");
+	snprintf(first, sizeof first, "%d", number);
+	if (pipe2(ends, O_CLOEXEC))
+		return -1;
+	child = fork();
+	if (child == 0) {
+		dup2(ends[1], 1);
+		for (int fd = 3; fd < 64; fd++)
+			close(fd);
+		setrlimit(RLIMIT_NOFILE, &(struct rlimit){12, 12});
+		execvp("sh", list);
+		_exit(127);
+	}
+	close(ends[1]);
+	at_work = fdopen(ends[0], "r");
+	if (at_work && fgets(said + heard, (int)(SAID - heard), at_work))
+		heard += strlen(said + heard);
+	return status;
+}
+
 /* Who ignores its children's ends hears of none: the wait is over when there is no child left. */
 static long by_ignoring(const char *way, int number)
 {
@@ -545,7 +582,7 @@ static const struct way {
 } ways[] = {
 	{"popen", by_popen}, {"stream", by_reading}, {"readv", by_reading}, {"recv", by_reading}, {"recvmsg", by_reading}, {"descriptor", by_descriptor}, {"spawn", by_spawn},
 	{"worker", by_worker}, {"server", by_server}, {"pool", by_pool}, {"product", by_product}, {"asking", by_asking}, {"daemon", by_daemon}, {"opening", by_opening},
-	{"ledger", by_ledger}, {"others", by_ledger}, {"unnoted", by_crowd}, {"crowd", by_crowd}, {"ignoring", by_ignoring}, {"any", by_any}, {"half", by_half},
+	{"ledger", by_ledger}, {"others", by_ledger}, {"unnoted", by_crowd}, {"crowd", by_crowd}, {"ignoring", by_ignoring}, {"any", by_any}, {"half", by_half}, {"few", by_few},
 };
 
 static void copied(int kind)

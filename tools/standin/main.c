@@ -263,27 +263,33 @@ static void pass_all(struct filter filters[2])
 	}
 }
 
-/* Before it becomes the program: what that has said, its parent has heard, and is not to hear again. A process that is nobody's child drops as much of it. */
-static void drop_what_was_said(const char *pieces, uint64_t bytes)
+/* Before it becomes the program: what that has said, its parent has heard, and is not to hear again. A process that is nobody's child drops as much of it.
+ * False: nothing does, as there is no process or descriptor for it. */
+static bool drop_what_was_said(const char *pieces, uint64_t bytes)
 {
 	struct filter filters[2] = {{-1, -1, 0}, {-1, -1, 0}};
 	int into[2] = {-1, -1}, ends[2], status = 1;
+	bool all = true;
 	pid_t child, filterer;
 
 	for (int i = 0; i < 2; i++) {
 		filters[i].drop = said_by(pieces, bytes, (uint32_t)i + 1);
-		if (!filters[i].drop || !is_pipe(i + 1) || pipe2(ends, O_CLOEXEC))
+		if (!filters[i].drop || !is_pipe(i + 1))
 			continue;
+		if (pipe2(ends, O_CLOEXEC)) {
+			all = false;
+			continue;
+		}
 		filters[i].from = fcntl(ends[0], F_DUPFD_CLOEXEC, 10);
 		into[i] = fcntl(ends[1], F_DUPFD_CLOEXEC, 10);
 		filters[i].to = fcntl(i + 1, F_DUPFD_CLOEXEC, 10);
 		close(ends[0]);
 		close(ends[1]);
 		if (filters[i].from < 0 || into[i] < 0 || filters[i].to < 0)
-			return; /* no descriptors left: it is heard twice */
+			return false;
 	}
 	if (into[0] < 0 && into[1] < 0)
-		return;
+		return all;
 	child = fork();
 	if (!child) {
 		filterer = fork();
@@ -298,7 +304,7 @@ static void drop_what_was_said(const char *pieces, uint64_t bytes)
 	}
 	/* Without it nobody would read what the program says. */
 	if (child < 0 || waitpid(child, &status, 0) < 0 || status)
-		return;
+		return false;
 	for (int i = 0; i < 2; i++)
 		if (into[i] >= 0) {
 			dup2(into[i], i + 1);
@@ -306,6 +312,16 @@ static void drop_what_was_said(const char *pieces, uint64_t bytes)
 			close(filters[i].from);
 			close(filters[i].to);
 		}
+	return all;
+}
+
+/* The process that has the log says so. */
+static void note_twice(const char *path)
+{
+	const char *name = strrchr(path, '/');
+
+	snprintf(page->twice_name, sizeof page->twice_name, "%s", name ? name + 1 : path);
+	atomic_fetch_add(&page->twice, 1);
 }
 
 static int become(char *texts, const char *end, const struct tpck_standin_plan *plan, pid_t parent)
@@ -320,7 +336,8 @@ static int become(char *texts, const char *end, const struct tpck_standin_plan *
 	if (!arguments || !variables || !page || atomic_load(&page->live) != 1)
 		return 127;
 	output_back(parent);
-	drop_what_was_said((const char *)(plan + 1), plan->output);
+	if (!drop_what_was_said((const char *)(plan + 1), plan->output))
+		note_twice(path);
 	/* A name is looked for along PATH, as posix_spawnp() does. */
 	execvpe(path, arguments, variables);
 	return 127;
