@@ -9,6 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "runtime/base/clock.h"
 #include "runtime/base/digest.h"
 #include "runtime/base/kernel.h"
 #include "runtime/base/layout.h"
@@ -16,6 +17,7 @@
 #include "runtime/network/played_private.h"
 #include "runtime/network/speakers.h"
 #include "runtime/replay/forward.h"
+#include "runtime/replay/root.h"
 #include "runtime/wire/segment.h"
 
 /* Of the root, from when it has a session; and before that. */
@@ -184,6 +186,9 @@ void tpck_network_children_live(uint64_t step)
 	char peer[TPCK_PEER_TEXT], path[sizeof session + 16];
 
 	for (int i = 0; i < 2; i++)
+		if (one_of(i))
+			atomic_store(&one_of(i)->live_ns, tpck_clock_monotonic_ns());
+	for (int i = 0; i < 2; i++)
 		if (one_of(i) && atomic_exchange(&one_of(i)->forwards, false) && atomic_load(&one_of(i)->sent) == 2)
 			tpck_log_warn("on the way to step %llu a forked child, or a program that was started, sent something to %s that the first run may have sent "
 				      "already: it is not in the record", (unsigned long long)step, tpck_peer_text(&one_of(i)->sent_to, peer));
@@ -290,6 +295,11 @@ bool tpck_network_child_forwards(void)
 bool tpck_network_child_trails(void)
 {
 	return trails;
+}
+
+bool tpck_network_child_is_late(void)
+{
+	return tpck_clock_monotonic_ns() - atomic_load(&roots.state->live_ns) > TPCK_BEHIND_NS;
 }
 
 uint32_t tpck_network_child_thread(uint32_t **made, bool local)

@@ -134,6 +134,8 @@ static inline bool tpck_network_is_child(void)
 bool tpck_network_child_forwards(void);
 /* Whether such a process was made while that one ran forward: what the record has of it is not said again, whether the root is live by then or not. */
 bool tpck_network_child_trails(void);
+/* Whether such a process is behind for so long that what it says is said again. */
+bool tpck_network_child_is_late(void);
 /* The number of this thread, and where it counts its connections. */
 uint32_t tpck_network_child_thread(uint32_t **made, bool local);
 /* The thread's newest connection is noted, or answered by `of`, or neither. */

@@ -202,6 +202,11 @@ static enum tpck_network_way child_connects(const struct tpck_record_peer *peer,
 		state->error = of->peer.error ? of->peer.error : ECONNREFUSED;
 		return TPCK_NETWORK_FAILS;
 	}
+	if (of && behind && tpck_network_child_is_late()) {
+		tpck_log_warn("a process that is not as far as in the first run a minute after the program was live tells %s again what that had told it",
+			      tpck_peer_text(peer, text));
+		return TPCK_NETWORK_NOTED;
+	}
 	if (of && behind && of->lost && of->unsafe)
 		tpck_log_warn("what %s answered to the first run is not in the record, and is asked again by a process that was behind", tpck_peer_text(peer, text));
 	if (of ? of->lost || (of->safe && !of->unsafe) : behind || tpck_spoken_all_safe(peer, true))

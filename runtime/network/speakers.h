@@ -30,6 +30,7 @@ struct tpck_speakers {
 	int32_t root;              /* its process */
 	_Atomic uint32_t waiting;  /* their threads; one that is killed meanwhile stays in it */
 	struct tpck_log_position cut; /* of the log that the root is run forward by */
+	_Atomic uint64_t live_ns;  /* when the root became live, or 0 */
 	uint64_t boundary_ns;      /* when the first run came to where that ends */
 	/* 1: what follows is being written, 2: it is there */
 	_Atomic int sent, other, differs;

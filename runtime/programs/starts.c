@@ -12,6 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "runtime/base/clock.h"
 #include "runtime/base/digest.h"
 #include "runtime/base/kernel.h"
 #include "runtime/base/layout.h"
@@ -242,6 +243,14 @@ void tpck_programs_hide(void)
 		tpck_follow_hide(made->path);
 }
 
+static void end_page(uint32_t live)
+{
+	if (!page)
+		return;
+	atomic_store(&page->live_ns, tpck_clock_monotonic_ns());
+	atomic_store(&page->live, live);
+}
+
 void tpck_programs_live(uint64_t step)
 {
 	uint32_t used = tpck_children_used();
@@ -288,16 +297,14 @@ void tpck_programs_live(uint64_t step)
 		tpck_log_warn("what comes behind step %llu is done again, with what it starts; the first run started %u programs there: %s",
 			      (unsigned long long)step, behind_count, behind);
 	forwarding = false;
-	if (page)
-		atomic_store(&page->live, 1);
+	end_page(1);
 }
 
 void tpck_programs_abandon(void)
 {
 	atomic_store(&abandoned, true);
 	forwarding = false;
-	if (page)
-		atomic_store(&page->live, 2);
+	end_page(2);
 }
 
 const char *tpck_programs_difference(void)
@@ -463,6 +470,10 @@ static enum tpck_doing decide_behind(int place, char *const arguments[], const s
 
 	if (*of && ((*of)->forked || (*of)->started->path != at->path))
 		*of = NULL;
+	if (*of && tpck_clock_monotonic_ns() - atomic_load(&page->live_ns) > TPCK_BEHIND_NS) {
+		tpck_log_warn("who is not as far as in the first run a minute after the program was live starts again what that had started: %s", (*of)->name);
+		*of = NULL;
+	}
 	if (!*of) {
 		is_new(place);
 		return TPCK_DOING_PROGRAM;

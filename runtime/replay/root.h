@@ -6,6 +6,9 @@
 #include "runtime/replay/mail.h"
 #include "runtime/replay/record_log.h"
 
+/* Who is behind for longer, once the process with the log is live, goes by a clock of its own, as one that sees to something each minute. */
+#define TPCK_BEHIND_NS 60000000000ull
+
 struct tpck_root {
 	const char *session;  /* its folder */
 	int process;

@@ -41,6 +41,7 @@ struct tpck_standin_page {
 	_Atomic uint32_t live;   /* the program is live: 1; it is not to be: 2 */
 	_Atomic uint32_t others; /* stand-ins of programs that the program has started, which take places from the last one on */
 	_Atomic uint32_t finish[TPCK_STANDIN_PLACES]; /* its parent waits for its end */
+	_Atomic uint64_t live_ns; /* when it became that, by tpck_clock_monotonic_ns() */
 	_Atomic uint32_t taken[TPCK_STANDIN_TAKEN / 32]; /* a bit for each program of the record, in its order: it was stood in for, or started anew */
 	/* Programs that have said once more what they had said, as nothing could drop it; the name of one of them, NUL-terminated, is written before they are counted. */
 	_Atomic uint32_t twice;

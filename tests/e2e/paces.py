@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# needs: cores=0.6 about=40s
+# needs: cores=0.6 about=150s
 """A trainer has somebody who has others do things for it, at his own pace (paces.c): a thread, a forked process, or one that is executed anew as
 multiprocessing's are. It is killed twice. In one of its starts he is slower than the trainer, as on a busy machine: what was done before the step that is gone on
 from is not done again.
@@ -10,18 +10,22 @@ from is not done again.
                                  behind: in the second one, where the trainer is live before he has come so far again
                                  half: the same, and he has started something by then, and heard nothing of it
                                  late: the same, and he has not even begun
+                                 long: as behind, for more than a minute: he goes by a clock of his own, and a line says what he starts again
 """
 import http.server
 import os
 import re
 import sys
 import threading
+import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import job
 
-WAYS = [f"{way}-{case}" for way in ("thread", "fork", "worker") for case in ("ahead", "behind", "half", "late") if (way, case) != ("thread", "ahead")]
+WAYS = [f"{way}-{case}" for way in ("thread", "fork", "worker") for case in ("ahead", "behind", "half", "late") if (way, case) != ("thread", "ahead")] + ["fork-long"]
 STEPS, SLOW = 300, 3
+LONG = re.compile(r"who is not as far as in the first run a minute after the program was live starts again what that had started: sh$", re.M)
+TOLD = re.compile(r"a process that is not as far as in the first run a minute after the program was live tells 127.0.0.1:\d+ again what that had told it$", re.M)
 
 
 def numbers(path):
@@ -81,6 +85,9 @@ def goes(checks, way, case):
         done, posted = [numbers(calls)], [list(server.rows)]
         there("pace")
         there("lock", "")
+        if case == "long":
+            too_long(checks, way, this, there)
+            return
         if case != "ahead":
             there("lock")
             there({"behind": "pace", "half": "hears", "late": "late"}[case], str(SLOW))
@@ -112,6 +119,17 @@ def goes(checks, way, case):
         checks.ok(job.read(os.path.join(plain, "heard")) == job.read(os.path.join(this.work, "heard")), f"{way}-{case}: and he hears what he hears without the library",
                   job.read(os.path.join(this.work, "heard")), said)
         checks.ok(not this.differences(), f"{way}-{case}: and the trainer wrote the same bytes", *this.differences())
+
+
+def too_long(checks, way, this, there):
+    there("lock")
+    there("pace", str(SLOW))
+    start = this.start()
+    start.until(lambda: "live at" in start.said())
+    time.sleep(61)
+    there("pace")
+    status = start.wait()
+    checks.ok(status == 0 and LONG.search(start.said()) and (way == "thread" or TOLD.search(start.said())), f"{way}-long: lines say what is done again", status, start.said())
 
 
 def slow(this, there):
