@@ -6,6 +6,7 @@
 #include "agent/accord/joint_launches.h"
 #include "agent/hello/hello.h"
 #include "agent/peers/peers.h"
+#include "agent/session/own_start.h"
 #include "runtime/peer/inquiry.h"
 #include "runtime/peer/ledger.h"
 #include "runtime/peer/protocol.h"
@@ -52,6 +53,7 @@ struct accord {
 	char *identity;               /* of rank 0, which is here */
 	uint32_t ordinal;
 	uint64_t wanted;              /* the step that rank 0 wants; UINT64_MAX: the newest */
+	struct own_start own;         /* whether what all can go on from is to be gone on from, as rank 0's HELLO said */
 	struct tpck_inquiry inquiry;
 	uint64_t asked_ns;            /* when */
 	uint64_t asked_times;         /* what is under way for an earlier question is of no use */

@@ -98,7 +98,7 @@ static void say_start(const struct launch *launch, const char *node)
 	const struct accord *accord = launch->accord;
 	struct tpck_accord_message start = accord_message(launch, TPCK_ACCORD_START);
 
-	start.value = accord->resumed;
+	start.value = accord->resumed ? TPCK_BEGINS_STAGED : launch->own ? TPCK_BEGINS_OWN : TPCK_BEGINS_ANEW;
 	start.value2 = accord->ports;
 	peers_talk(node, &start, accord->notice, strlen(accord->notice) + 1);
 	accord_late_forget((struct launch *)launch, node);

@@ -189,6 +189,7 @@ void accord_start_anew(struct agent *agent, struct launch *launch, const char *n
 		return;
 	}
 	message = accord_message(launch, TPCK_ACCORD_START);
+	message.value = accord->own.chosen ? TPCK_BEGINS_OWN : TPCK_BEGINS_ANEW;
 	message.value2 = hello_ports();
 	accord_do_and_tell_all(agent, launch, &message, accord->notice, strlen(accord->notice) + 1);
 }
@@ -250,6 +251,10 @@ void accord_stage_next(struct agent *agent, struct launch *launch)
 		if (accord->wanted != UINT64_MAX)
 			snprintf(notice, sizeof notice, "there is no checkpoint of step %" PRIu64 " to resume at", accord->wanted);
 		accord_start_anew(agent, launch, accord->notice[0] ? accord->notice : notice);
+		return;
+	}
+	if (own_start_is_chosen(&accord->own, &accord->point)) {
+		accord_start_anew(agent, launch, accord->own.said);
 		return;
 	}
 	tpck_log_debug("step %" PRIu64 " of generation %" PRIu64 " is what all go on from, %.3f s after they were asked", accord->point.step,
@@ -324,7 +329,7 @@ static void hear_staged(struct agent *agent, struct launch *launch, const char *
 	tpck_log_info("all %u ranks go on from step %" PRIu64 " of generation %" PRIu64, launch->world, accord->point.step,
 		      accord->point.generation);
 	start = accord_message(launch, TPCK_ACCORD_START);
-	start.value = 1;
+	start.value = TPCK_BEGINS_STAGED;
 	start.value2 = hello_ports();
 	accord_do_and_tell_all(agent, launch, &start, NULL, 0);
 }
@@ -369,6 +374,7 @@ static void hear_member(struct agent *agent, struct launch *launch, const char *
 	if (message->rank == 0) {
 		accord->ordinal = message->ordinal;
 		accord->wanted = message->step;
+		accord->own = own_start_of((uint32_t)message->value);
 	}
 	if (launch->closed) {
 		accord_late_consider(launch);
@@ -522,7 +528,8 @@ void accord_start_obey(struct agent *agent, struct launch *launch, const struct 
 		/* Nobody else is to come. */
 		launch->closed = launch->closed || accord->late;
 		accord->late = false;
-		accord->resumed = message->value != 0;
+		accord->resumed = message->value == TPCK_BEGINS_STAGED;
+		launch->own = message->value == TPCK_BEGINS_OWN;
 		accord->ports = message->value2;
 		accord->phase = ACCORD_RUNNING;
 		accord->until_ns = accord->next_ns = 0;
@@ -531,7 +538,7 @@ void accord_start_obey(struct agent *agent, struct launch *launch, const struct 
 		if (accord->trying)
 			accord->given_up = true;
 		else
-			hello_go(agent, launch, message->value != 0, message->value2, size ? more : "");
+			hello_go(agent, launch, accord->resumed, message->value2, size ? more : "");
 		break;
 	case TPCK_ACCORD_LIVE:
 		if (launch->began_anew)

@@ -105,6 +105,7 @@ void hello_done(struct agent *agent, struct job *job)
 		h->launch->base = h->base;
 		h->base = NULL;
 	}
+	h->launch->own = h->launch->own || h->own.chosen;
 	hello_settle(h);
 	for (size_t i = 0; i < h->count; i++) {
 		struct hello_part *part = &h->part[i];

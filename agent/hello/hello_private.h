@@ -37,6 +37,7 @@ struct hello_job {
 	bool resume;         /* an offer is wanted, and can be made */
 	bool in_parts;       /* by an accord only: nodes have parts of it */
 	char obstacle[300];  /* why it cannot, or "" */
+	struct own_start own; /* how they go on, asked where there is something to go on from */
 	/* of a launch on several nodes */
 	struct tpck_point point; /* that is tried */
 	struct tpck_accord_source *sources;

@@ -124,8 +124,20 @@ static struct offer_request request_of(const struct hello_part *part)
 	};
 }
 
+/* The first of the ranks that are here. */
+static size_t first_of(const struct hello_job *h)
+{
+	size_t first = 0;
+
+	for (size_t i = 1; i < h->count; i++)
+		if (h->part[i].hello.rank < h->part[first].hello.rank)
+			first = i;
+	return first;
+}
+
 static void choose(struct hello_job *h, bool store, struct offer_request *requests)
 {
+	size_t first = first_of(h);
 	bool bad = true;
 
 	for (size_t i = 0; i < h->count; i++) {
@@ -133,17 +145,21 @@ static void choose(struct hello_job *h, bool store, struct offer_request *reques
 			return;
 		requests[i].session_path = h->part[i].session->path;
 	}
+	h->own = own_start_of(h->part[first].hello.flags);
 	/* A copy here that turns out bad may be good elsewhere, one that comes is compared as it comes. */
 	for (int tries = 0; bad && tries < 2; tries++) {
 		if (tries)
 			copies_fetch(store, copies_first(requests, h->count));
 		copies_candidates(requests, h->count);
-		offer_choose(store, requests, h->offer, h->count, &h->base);
-		bad = copies_release(requests, h->count) && !h->offer[0].made;
+		offer_choose(store, requests, h->offer, h->count, &h->own, &h->base);
+		bad = copies_release(requests, h->count) && !h->offer[0].made && !h->own.chosen;
 		/* Grown at its end only: what the sessions' were is as before. */
 		for (size_t i = 0; i < h->count; i++)
 			h->part[i].memory = requests[i].memory;
 	}
+	/* One line is enough for all. */
+	if (h->own.chosen)
+		add_notice(&h->offer[first], h->own.said);
 }
 
 /* Of ranks that did not expect anything to go on from the first one hears what there is of the program as it was started
@@ -328,7 +344,7 @@ void hello_run_try(struct job *job)
 	h->base = NULL;
 	if (get_all(h)) {
 		copies_candidates_at(requests, h->count, &h->point);
-		offer_choose(store_rc != -EPERM, requests, h->offer, h->count, &h->base);
+		offer_choose(store_rc != -EPERM, requests, h->offer, h->count, NULL, &h->base);
 		copies_release(requests, h->count);
 		h->failed = h->count;
 		for (size_t i = h->count; i-- > 0;) {

@@ -25,7 +25,7 @@ static struct tpck_welcome welcome_of(const struct hello_job *h, size_t i)
 {
 	const struct hello_part *part = &h->part[i];
 	const struct offer *offer = &h->offer[i];
-	struct tpck_welcome w = {.generation = part->session->name.generation};
+	struct tpck_welcome w = {.generation = part->session->name.generation, .kept = h->launch->own};
 
 	if (offer->made) {
 		w.offer = 1;

@@ -121,12 +121,15 @@ void live_unpin(struct live *live, unsigned i)
 	release(live, i);
 }
 
-/* A newer session of the program has a snapshot of its own: what earlier ones left is history. */
+/* A newer session of the program has a snapshot of its own: what earlier ones left is history. One that has not gone on from that does not hold it, too: it
+ * stays in memory until it, or the newer one, is in the store. */
 void live_retire_ancestors(struct agent *agent, const struct live *heir)
 {
+	bool apart = heir->launch && heir->launch->own && !heir->launch->durable_any;
+
 	for (struct live *live = agent->lives; live; live = live->next)
 		if (live != heir && live->life == LIFE_DEAD && live->program == heir->program &&
-		    live->session->name.generation < heir->session->name.generation)
+		    live->session->name.generation < heir->session->name.generation && !(apart && live->launch && !launch_settled(live->launch)))
 			live_retire(live);
 }
 

@@ -146,6 +146,23 @@ static bool same_point(const struct tpck_point *a, const struct tpck_point *b)
 	return tpck_point_compare(a, b) == 0;
 }
 
+/* Whether nothing that is known by now is against giving this point to all. */
+static bool seems_good(const struct offer_request *requests, const struct choices *choices, size_t count, const struct tpck_point *point)
+{
+	for (size_t r = 0; r < count; r++) {
+		enum tpck_allowed allowed = tpck_program_allows(requests[r].program, point);
+		bool good = false;
+
+		if (allowed != TPCK_ALLOWED && !(allowed == TPCK_ALLOWED_NOT_LOOP && requests[r].wanted_step != UINT64_MAX))
+			return false;
+		for (size_t i = 0; i < choices[r].count && !good; i++)
+			good = same_point(&choices[r].at[i].point, point) && resumable(&choices[r].at[i], &requests[r]);
+		if (!good)
+			return false;
+	}
+	return true;
+}
+
 /* Stages this rank's share of a point, from the fastest place that has it whole. */
 static bool stage_one(const struct offer_request *request, const struct choices *choices,
 		      const struct tpck_point *point, struct offer *offer, struct choice **taken)
@@ -216,7 +233,7 @@ static bool stage_all(const struct offer_request *requests, const struct choices
 
 /* Goes through the points of the first rank, newest first, until one is staged for all. */
 static void try_choices(const struct offer_request *requests, const struct choices *choices,
-			struct offer *offers, size_t count, struct tpck_manifest **base)
+			struct offer *offers, size_t count, struct own_start *own, struct tpck_manifest **base)
 {
 	uint64_t wanted = requests[0].wanted_step;
 	const struct tpck_point *last = NULL;
@@ -236,6 +253,8 @@ static void try_choices(const struct offer_request *requests, const struct choic
 		if (!all)
 			continue;
 		wanted_seen = true;
+		if (own && seems_good(requests, choices, count, point) && own_start_is_chosen(own, point))
+			return;
 		if (stage_all(requests, choices, offers, count, point, base))
 			return;
 	}
@@ -348,7 +367,7 @@ static bool given_up(const struct offer_request *request, struct offer *offer)
 }
 
 void offer_choose(bool store, const struct offer_request *requests, struct offer *offers, size_t count,
-		  struct tpck_manifest **base)
+		  struct own_start *own, struct tpck_manifest **base)
 {
 	struct tpck_catalog catalogs[TPCK_TIERS_MAX] = {{0}};
 	struct choices *choices = calloc(count, sizeof *choices);
@@ -370,7 +389,7 @@ void offer_choose(bool store, const struct offer_request *requests, struct offer
 		loops = given_up(&requests[r], &offers[r]) || loops;
 	}
 	if (!loops)
-		try_choices(requests, choices, offers, count, base);
+		try_choices(requests, choices, offers, count, own, base);
 	for (size_t t = 0; t < home.tiers.count; t++) {
 		for (size_t r = 0; r < count; r++)
 			if (!offers[r].made && choices[r].count == 0 && !offers[r].notice[0])

@@ -3,6 +3,7 @@
 #ifndef TPCK_AGENT_SESSION_OFFER_H
 #define TPCK_AGENT_SESSION_OFFER_H
 
+#include "agent/session/own_start.h"
 #include "agent/session/sessions.h"
 
 /* A committed image of a session whose process is gone; pinned while the clerk looks at it. */
@@ -47,12 +48,12 @@ struct offer {
 };
 
 /*
- * Offers all ranks of a launch the newest point that each of them can be given, or nothing. `store`: the first tier may be
- * looked at. *base, where not NULL behind it, is what the first tier has of that point; the caller's to free. Runs in the
+ * Offers all ranks of a launch the newest point that each of them can be given, or nothing; so it is, too, where `own` (NULL: nobody
+ * is asked) says that they are to begin without. `store`: the first tier may be looked at. *base, where not NULL behind it, is what the first tier has of that point; the caller's to free. Runs in the
  * clerk's thread. Candidates that turn out bad are marked so.
  */
 void offer_choose(bool store, const struct offer_request *requests, struct offer *offers, size_t count,
-		  struct tpck_manifest **base);
+		  struct own_start *own, struct tpck_manifest **base);
 /* To a process that can take none: only what there is of its program as it was started otherwise. */
 void offer_tell(bool store, const struct offer_request *request, struct offer *offer);
 

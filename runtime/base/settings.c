@@ -357,10 +357,10 @@ TPCK_AT_START int tpck_settings_settle(struct tpck_settings *settings)
 {
 	int complaints = 0;
 
-	if (strcmp(settings->resume, "auto") != 0 && strcmp(settings->resume, "never") != 0 &&
-	    strcmp(settings->resume, "must") != 0 && (!settings->resume[0] ||
+	if (strcmp(settings->resume, "auto") != 0 && strcmp(settings->resume, "forward") != 0 && strcmp(settings->resume, "own") != 0 &&
+	    strcmp(settings->resume, "never") != 0 && strcmp(settings->resume, "must") != 0 && (!settings->resume[0] ||
 	    settings->resume[strspn(settings->resume, "0123456789")])) {
-		tpck_log_warn("TRANSPCKPT_RESUME=%.80s is not auto, never, must or a step; using auto", settings->resume);
+		tpck_log_warn("TRANSPCKPT_RESUME=%.80s is not auto, forward, own, never, must or a step; using auto", settings->resume);
 		strcpy(settings->resume, "auto");
 		complaints++;
 	}

@@ -152,7 +152,7 @@ int tpck_agent_hello(const struct tpck_agent_options *with, struct tpck_welcome 
 		fd = tpck_reach(&who, err);
 		if (fd < 0)
 			return fd;
-		result = say_hello(fd, (options.resume ? TPCK_HELLO_RESUME : 0) | (options.late ? TPCK_HELLO_LATE : 0), welcome, err);
+		result = say_hello(fd, (options.resume ? TPCK_HELLO_RESUME : 0) | (options.late ? TPCK_HELLO_LATE : 0) | options.flags, welcome, err);
 		if ((result != -EPIPE && result != -ECONNRESET) || again++ == HELLO_AGAIN)
 			break;
 		/* The agent has ended without an answer, as one does that was told to: the next one gives it. Where mpirun starts agents there may be one more

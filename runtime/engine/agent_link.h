@@ -24,6 +24,7 @@ struct tpck_agent_options {
 	const struct tpck_ranks *ranks;
 	void *control_at;          /* NULL, or the page of memory in whose place the control page is mapped */
 	bool resume, late;         /* an offer is wanted; it comes too late to be taken */
+	uint32_t flags;            /* TPCK_HELLO_* besides */
 	uint64_t resume_step;      /* UINT64_MAX: the newest */
 };
 

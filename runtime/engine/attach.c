@@ -114,6 +114,14 @@ void tpck_attach_stashes(void)
 	tpck_stash_folders(memory, engine->keep);
 }
 
+/* Who says where to go on is not asked whether that is the cheaper way. */
+static uint32_t way_of(const char *setting)
+{
+	if (strcmp(setting, "auto") == 0)
+		return 0;
+	return strcmp(setting, "own") == 0 ? TPCK_HELLO_OWN : TPCK_HELLO_FORWARD;
+}
+
 int tpck_attach_hello(bool resume)
 {
 	const char *setting = engine->settings.resume;
@@ -123,6 +131,7 @@ int tpck_attach_hello(bool resume)
 		.library = engine->library, .start_folder = engine->start_folder, .ranks = &engine->ranks,
 		.resume = strcmp(setting, "never") != 0, .late = !resume, .resume_step = UINT64_MAX,
 		.control_at = engine->control,
+		.flags = tpck_following() ? TPCK_HELLO_FORWARD : way_of(setting),
 	};
 	struct tpck_error err = {0};
 	int result;
@@ -156,19 +165,20 @@ int tpck_attach(bool resume)
 
 int tpck_attach_fresh(void)
 {
+	/* What there is to go on from, and is not, stays that. */
+	bool kept = engine->welcome.offer || engine->welcome.kept;
 	int result;
 
 	tpck_attach_own_keep();
 	if (engine->keep[0]) {
 		make_keep();
-		/* An offer that was not taken stays one. */
-		if (!engine->welcome.offer)
+		if (!kept)
 			clear_keep();
 	} else {
 		tpck_engine_unresumable("files that a resume needs have no place in another user's store");
 	}
 	tpck_attach_stashes();
-	if (!engine->welcome.offer)
+	if (!kept)
 		tpck_stash_clear();
 	tpck_stash_begin(engine->welcome.generation);
 	tpck_follow_record(engine->log, engine->keep, engine->welcome.generation);

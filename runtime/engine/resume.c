@@ -187,7 +187,8 @@ void tpck_resume_begin(void)
 	result = tpck_offered_open(engine->welcome.session, engine->welcome.offer_step);
 	if (!result)
 		result = tpck_forward_open(engine->welcome.session, cut);
-	if (!result && (double)tpck_forward_wall_ns() / 1e9 > engine->settings.forward_max_sec) {
+	if (!result && engine->settings.forward_max_sec > 0 && strcmp(engine->settings.resume, "forward") != 0 &&
+	    (double)tpck_forward_wall_ns() / 1e9 > engine->settings.forward_max_sec) {
 		snprintf(why, sizeof why, "the first run took %.3g s to get there, and TRANSPCKPT_FORWARD_MAX_SEC is %.3g",
 			 (double)tpck_forward_wall_ns() / 1e9, engine->settings.forward_max_sec);
 		decline(why);

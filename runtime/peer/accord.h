@@ -11,6 +11,13 @@
 
 #include "runtime/store/file_names.h"
 
+/* How ranks begin. */
+enum tpck_begins {
+	TPCK_BEGINS_ANEW,
+	TPCK_BEGINS_STAGED, /* with what was made ready */
+	TPCK_BEGINS_OWN,    /* as they would without the library; what there is to go on from stays that */
+};
+
 enum tpck_accord_kind {
 	/* the start */
 	TPCK_ACCORD_LEAD = 1, /* leader: here is rank 0. generation: the launch's, or 0: ranks are waited for; parent, step: what its ranks went on
@@ -24,7 +31,7 @@ enum tpck_accord_kind {
 			       * attempt. What was made ready before counts no more */
 	TPCK_ACCORD_STAGED,   /* to a STAGE, of all ranks there, with its value2. value 0: done; 1: rank cannot, a text says why; 2: nor can it, since
 			       * the node is gone that was to give its part */
-	TPCK_ACCORD_START,    /* leader: go. generation; value: 1 with what was staged; value2: ports to meet at; a text for the user */
+	TPCK_ACCORD_START,    /* leader: go. generation; value: enum tpck_begins; value2: ports to meet at; a text for the user */
 	TPCK_ACCORD_INJECTED, /* to the leader, and to the next one again: all ranks there are ready to go live; value 1: some are live. parent, step: where */
 	TPCK_ACCORD_LIVE,     /* leader: they do */
 	TPCK_ACCORD_OVER,     /* a rank could not go on from parent and step: all begin anew. value 1: with the same once more */

@@ -54,6 +54,8 @@ enum {
 	TPCK_HELLO_ADOPT = 2,  /* `generation` is running and lost its agent: take its session over, offer nothing */
 	TPCK_HELLO_LATE = 4,   /* the program runs already: an offer could not be taken, only told of */
 	TPCK_HELLO_APART = 8,  /* some of the ranks are on other nodes */
+	TPCK_HELLO_OWN = 256,  /* what there is to go on from is told of, kept, and not offered: the program begins as it would without the library */
+	TPCK_HELLO_FORWARD = 512, /* it is offered, whatever the program's own checkpoint would cost */
 };
 
 /* The identity text is lines "key value\n" with keys in this order: user, job, rank, ordinal,
@@ -89,7 +91,7 @@ struct tpck_welcome {
 	uint64_t generation;
 	uint32_t images;
 	uint16_t meeting_ports[2];    /* at which the ranks may meet now, and if they start over; 0: none is known */
-	uint32_t reserved;
+	uint32_t kept;                /* 1: there is something to go on from that is not offered, for this start: it stays what it is */
 	uint32_t offer;               /* 1: `offer_*` hold; the session folder has resume.image and log.* up to the cut */
 	uint64_t offer_generation, offer_step;
 	uint64_t log_sequence, log_offset; /* the cut */
