@@ -53,7 +53,8 @@ struct accord {
 	char *identity;               /* of rank 0, which is here */
 	uint32_t ordinal;
 	uint64_t wanted;              /* the step that rank 0 wants; UINT64_MAX: the newest */
-	struct own_start own;         /* whether what all can go on from is to be gone on from, as rank 0's HELLO said */
+	struct tpck_hello hello;      /* rank 0's */
+	struct own_start own;         /* whether what all can go on from is to be gone on from */
 	struct tpck_inquiry inquiry;
 	uint64_t asked_ns;            /* when */
 	uint64_t asked_times;         /* what is under way for an earlier question is of no use */
@@ -188,7 +189,7 @@ void accord_late_adopt(struct launch *launch);
 
 /* survey.c */
 /* Behind the inquiry; then accord_stage_next(). */
-void accord_begin_survey(struct launch *launch);
+void accord_begin_survey(const struct agent *agent, struct launch *launch);
 
 /* steps.c */
 /* copies_send() is through. */

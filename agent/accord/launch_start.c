@@ -331,7 +331,7 @@ static void hear_staged(struct agent *agent, struct launch *launch, const char *
 	start = accord_message(launch, TPCK_ACCORD_START);
 	start.value = TPCK_BEGINS_STAGED;
 	start.value2 = hello_ports();
-	accord_do_and_tell_all(agent, launch, &start, NULL, 0);
+	accord_do_and_tell_all(agent, launch, &start, accord->own.said, strlen(accord->own.said) + 1);
 }
 
 /* An agent is gone. Nobody has begun: its node's next one is as good, and has what this one had. */
@@ -374,7 +374,6 @@ static void hear_member(struct agent *agent, struct launch *launch, const char *
 	if (message->rank == 0) {
 		accord->ordinal = message->ordinal;
 		accord->wanted = message->step;
-		accord->own = own_start_of((uint32_t)message->value);
 	}
 	if (launch->closed) {
 		accord_late_consider(launch);
@@ -757,7 +756,7 @@ void accord_start_consider(struct agent *agent, struct launch *launch)
 	}
 	if (accord->phase == ACCORD_ASKING) {
 		if (is_asked_out(launch, now))
-			accord_begin_survey(launch);
+			accord_begin_survey(agent, launch);
 		else if (now >= accord->until_ns)
 			accord->until_ns = now + ACCORD_LOOK_NS;
 	}

@@ -13,6 +13,8 @@ struct survey {
 	struct job job; /* first */
 	struct launch *launch;
 	char *identity;             /* of rank 0 */
+	struct tpck_hello hello;
+	struct own_start own;
 	struct tpck_roll *roll;
 	struct tpck_point *points;  /* of the evidence: which may not be offered gets generation 0 */
 	size_t point_count;
@@ -37,6 +39,7 @@ static void survey_run(struct job *job)
 
 	if (program)
 		tpck_program_refresh(program, &home.tiers);
+	survey->own = own_start_of(&survey->hello, program);
 	for (size_t i = 0; i < survey->point_count; i++)
 		if (program && tpck_program_allows(program, &survey->points[i]) != TPCK_ALLOWED)
 			survey->points[i].generation = 0;
@@ -77,6 +80,7 @@ static void survey_done(struct agent *agent, struct job *job)
 		accord->stored = survey->stored;
 		accord->stored_count = survey->stored_count;
 		survey->stored = NULL;
+		accord->own = survey->own;
 		for (size_t i = 0; i < survey->point_count && i < accord->inquiry.count; i++)
 			accord->inquiry.rows[i].bad = !survey->points[i].generation;
 		if (accord->broken)
@@ -88,7 +92,15 @@ static void survey_done(struct agent *agent, struct job *job)
 	launch_said(agent, launch, 1);
 }
 
-void accord_begin_survey(struct launch *launch)
+/* One that has been made ready before waits no more; what it said holds. */
+static void take_hello(const struct agent *agent, struct launch *launch)
+{
+	for (const struct client *client = agent->clients; client; client = client->next)
+		if (client->launch == launch && client->deferred && ((const struct tpck_hello *)client->deferred)->rank == 0)
+			memcpy(&launch->accord->hello, client->deferred, sizeof launch->accord->hello);
+}
+
+void accord_begin_survey(const struct agent *agent, struct launch *launch)
 {
 	struct accord *accord = launch->accord;
 	struct survey *survey = calloc(1, sizeof *survey);
@@ -100,6 +112,8 @@ void accord_begin_survey(struct launch *launch)
 	survey->job.done = survey_done;
 	survey->launch = launch;
 	survey->asked_times = accord->asked_times;
+	take_hello(agent, launch);
+	survey->hello = accord->hello;
 	survey->identity = accord->identity ? strdup(accord->identity) : NULL;
 	survey->roll = tpck_roll_copy(accord->roll);
 	survey->points = calloc(accord->inquiry.count + 1, sizeof *survey->points);

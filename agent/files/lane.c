@@ -131,11 +131,43 @@ void files_clear_part(const struct chosen *chosen, int folder)
 		unlinkat(folder, chosen->part, 0);
 }
 
+static void (*told)(const char *path, const struct stat *put, uint64_t generation, uint64_t timeline, uint64_t step);
+
+void files_told_to(void (*saved)(const char *path, const struct stat *put, uint64_t generation, uint64_t timeline, uint64_t step))
+{
+	told = saved;
+}
+
+void files_each_owed(void (*visit)(void *context, const char *path, uint64_t pattern, uint64_t order, uint64_t timeline, uint64_t step), void *context)
+{
+	struct tpck_view *view = files.view;
+	char path[TPCK_VIEW_PATH + TPCK_VIEW_NAME];
+
+	if (!view || !tpck_view_lock(view))
+		return;
+	for (uint32_t i = 0, left = view->used; left && i < TPCK_VIEW_ENTRIES; i++) {
+		const struct tpck_view_entry *entry = &view->entry[i];
+		const char *folder = view->folder[tpck_view_key_of(entry)->folder].path;
+
+		if (entry->state == TPCK_VIEW_FREE)
+			continue;
+		left--;
+		if (entry->state == TPCK_VIEW_OPEN || !entry->generation || entry->orphan || entry->kind == TPCK_VIEW_REMOVED || entry->kind == TPCK_VIEW_PLAIN)
+			continue;
+		snprintf(path, sizeof path, "%s/%s", folder, tpck_view_name_of(entry));
+		visit(context, path, tpck_view_pattern(folder, tpck_view_name_of(entry)), entry->order, entry->timeline, entry->step);
+	}
+	tpck_view_unlock(view);
+}
+
 void files_note_sums(const struct chosen *chosen, const struct stat *put, struct tpck_sums *sums)
 {
 	char path[TPCK_VIEW_PATH + TPCK_VIEW_NAME];
 
 	snprintf(path, sizeof path, "%s/%s", chosen->folder.path, chosen->name);
+	/* What was only synced is no checkpoint. */
+	if (told && !chosen->orphan)
+		told(path, put, chosen->generation, chosen->timeline, chosen->step);
 	sums_published(chosen->pattern, path, put, sums);
 }
 

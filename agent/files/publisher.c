@@ -141,7 +141,7 @@ void files_choose(const struct tpck_view_entry *entry, struct chosen *chosen)
 		.order = entry->order, .synced = entry->synced, .pattern = entry->pattern,
 		.folder = files.view->folder[key->folder], .part_folder = files.view->folder[entry->part_folder],
 		.mapped = entry->mapped, .changed = entry->changed, .inode = entry->inode,
-		.linked = entry->linked, .there = entry->there, .suspect = entry->kind == TPCK_VIEW_DIRECT && entry->sync_error,
+		.linked = entry->linked, .there = entry->there, .generation = entry->generation, .timeline = entry->timeline, .step = entry->step, .suspect = entry->kind == TPCK_VIEW_DIRECT && entry->sync_error,
 		.until_sync = entry->until_sync, .goes_on = entry->goes_on, .orphan = entry->orphan, .sync_seconds = entry->sync_seconds,
 		.sync_nanoseconds = entry->sync_nanoseconds, .sync_bytes = entry->sync_bytes,
 	};

@@ -28,4 +28,10 @@ bool files_left(void);
  * beginning; the threads ask. Without it nobody has. */
 void files_taken_over_by(uint64_t (*taken_over)(uint32_t table));
 
+/* What is closed and on its way to its path, with what is known of when it was made: each, in no order. Any thread. */
+void files_each_owed(void (*visit)(void *context, const char *path, uint64_t pattern, uint64_t order, uint64_t timeline, uint64_t step), void *context);
+struct stat;
+/* Who hears what has been put at its path, and when it was made (runtime/view/view.h). Before the beginning; the threads call. */
+void files_told_to(void (*saved)(const char *path, const struct stat *put, uint64_t generation, uint64_t timeline, uint64_t step));
+
 #endif

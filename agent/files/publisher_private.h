@@ -42,6 +42,7 @@ struct chosen {
 	uint32_t changed;
 	uint64_t inode;
 	bool mapped, linked, suspect; /* suspect: the disk may have lost of it */
+	uint64_t generation, timeline, step; /* when it was made */
 	struct tpck_view_there there;
 	bool until_sync, goes_on;
 	enum tpck_view_orphan orphan;

@@ -12,6 +12,7 @@
 #include "agent/peers/peers.h"
 #include "agent/programs/identity_text.h"
 #include "agent/session/clerk.h"
+#include "agent/session/own_known.h"
 #include "agent/session/welcome.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/log.h"
@@ -94,6 +95,7 @@ static void begin_accord(struct agent *agent, struct hello_job *h)
 void hello_done(struct agent *agent, struct job *job)
 {
 	struct hello_job *h = (struct hello_job *)job;
+	struct hello_part *first;
 
 	loop.jobs--;
 	if (h->in_parts) {
@@ -106,6 +108,9 @@ void hello_done(struct agent *agent, struct job *job)
 		h->base = NULL;
 	}
 	h->launch->own = h->launch->own || h->own.chosen;
+	first = hello_first(h);
+	if (h->launch->own && first->program && !(first->hello.flags & TPCK_HELLO_OWN))
+		own_tried(first->program);
 	hello_settle(h);
 	for (size_t i = 0; i < h->count; i++) {
 		struct hello_part *part = &h->part[i];

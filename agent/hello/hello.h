@@ -18,7 +18,7 @@ extern const struct loop_part hello_loop;
  * again with another point, or as another generation. The sources are copied. */
 void hello_try(struct agent *agent, struct launch *launch, const struct tpck_point *point, const struct tpck_accord_source *sources,
 	       size_t count);
-/* Welcomes them: with what was staged, or to begin from their beginning. */
+/* Welcomes them: with what was staged, or to begin from their beginning. The notice is a line for the user, or with what was staged what is behind that line. */
 void hello_go(struct agent *agent, struct launch *launch, bool staged, uint64_t ports, const char *notice);
 /* Visits those that have been, or are being, made ready, and have yet to be welcomed. */
 void hello_each_staged(struct agent *agent, struct launch *launch,

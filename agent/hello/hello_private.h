@@ -64,6 +64,8 @@ void hello_done(struct agent *agent, struct job *job);
 void hello_run(struct job *job);
 void hello_run_try(struct job *job);
 void hello_run_go(struct job *job);
+/* The first of the ranks that are here. */
+struct hello_part *hello_first(const struct hello_job *h);
 /* Ports of TCP that nobody listens at now; 0: there is none. */
 void hello_find_ports(uint16_t ports[2]);
 

@@ -96,7 +96,8 @@ void hello_go(struct agent *agent, struct launch *launch, bool staged, uint64_t 
 	h->resume = staged;
 	h->meeting_ports[0] = (uint16_t)ports;
 	h->meeting_ports[1] = (uint16_t)(ports >> 16);
-	snprintf(h->obstacle, sizeof h->obstacle, "%.290s", notice);
+	snprintf(h->obstacle, sizeof h->obstacle, "%.290s", staged ? "" : notice);
+	snprintf(h->own.said, sizeof h->own.said, "%s", staged ? notice : "");
 	/* Other nodes' ranks may be told already: the store, which is asked next, can take its time. */
 	if (staged && h->begun && h->generation == launch->generation)
 		hello_settle(h);

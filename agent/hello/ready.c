@@ -124,20 +124,19 @@ static struct offer_request request_of(const struct hello_part *part)
 	};
 }
 
-/* The first of the ranks that are here. */
-static size_t first_of(const struct hello_job *h)
+struct hello_part *hello_first(const struct hello_job *h)
 {
-	size_t first = 0;
+	struct hello_part *first = h->part;
 
-	for (size_t i = 1; i < h->count; i++)
-		if (h->part[i].hello.rank < h->part[first].hello.rank)
-			first = i;
+	for (struct hello_part *part = h->part; part < h->part + h->count; part++)
+		if (part->hello.rank < first->hello.rank)
+			first = part;
 	return first;
 }
 
 static void choose(struct hello_job *h, bool store, struct offer_request *requests)
 {
-	size_t first = first_of(h);
+	struct hello_part *first = hello_first(h);
 	bool bad = true;
 
 	for (size_t i = 0; i < h->count; i++) {
@@ -145,7 +144,7 @@ static void choose(struct hello_job *h, bool store, struct offer_request *reques
 			return;
 		requests[i].session_path = h->part[i].session->path;
 	}
-	h->own = own_start_of(h->part[first].hello.flags);
+	h->own = own_start_of(&first->hello, first->program);
 	/* A copy here that turns out bad may be good elsewhere, one that comes is compared as it comes. */
 	for (int tries = 0; bad && tries < 2; tries++) {
 		if (tries)
@@ -159,7 +158,7 @@ static void choose(struct hello_job *h, bool store, struct offer_request *reques
 	}
 	/* One line is enough for all. */
 	if (h->own.chosen)
-		add_notice(&h->offer[first], h->own.said);
+		add_notice(&h->offer[first - h->part], h->own.said);
 }
 
 /* Of ranks that did not expect anything to go on from the first one hears what there is of the program as it was started

@@ -15,6 +15,7 @@
 #include "agent/files/publisher.h"
 #include "agent/session/clerk.h"
 #include "agent/session/events.h"
+#include "agent/session/own_known.h"
 #include "agent/session/prepare.h"
 #include "agent/session/sessions.h"
 #include "runtime/base/clock.h"
@@ -136,6 +137,7 @@ static void take_session_message(struct agent *agent, struct client *client, int
 		unlink(path);
 		point = (struct tpck_point){live->session->name.generation, live->session->control->resume_step};
 		clerk_tell(live, NEWS_RESUMED, &point, TPCK_DEATH_FAR);
+		own_resumed(live);
 		if (live->session->name.rank == 0)
 			history_resumed(live);
 	} else if (type == TPCK_MSG_DIVERGED) {
@@ -144,6 +146,8 @@ static void take_session_message(struct agent *agent, struct client *client, int
 		launch_injected(agent, live->launch);
 	} else if (type == TPCK_MSG_ID) {
 		launch_pass_id(agent, live, payload);
+	} else if (type == TPCK_MSG_BEGUN) {
+		own_began(live, payload);
 	} else if (type == TPCK_MSG_DUE) {
 		launch_capture(agent, live->launch);
 	} else if (type == TPCK_MSG_ENDING) {

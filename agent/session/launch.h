@@ -33,6 +33,8 @@ struct launch {
 	bool began_anew;       /* its ranks were told to start over */
 	uint32_t over;         /* then: TPCK_GO_OVER or TPCK_GO_AGAIN, for those that are welcomed later */
 	bool died_any;         /* one of them did not end well */
+	uint32_t began;        /* so many of its ranks here have come to a first boundary */
+	bool loaded;           /* of which one had loaded what the job had saved */
 	bool own;              /* there was something to go on from, which stays, and they began as they would without the library */
 
 	uint64_t stalled_ns;   /* when it was said that no rank gets on; 0: they do */

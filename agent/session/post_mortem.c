@@ -15,6 +15,7 @@
 #include "agent/programs/met_programs.h"
 #include "agent/session/clerk.h"
 #include "agent/session/events.h"
+#include "agent/session/own_known.h"
 #include "agent/session/prepare.h"
 #include "agent/session/sessions.h"
 #include "agent/session/watermark.h"
@@ -135,6 +136,7 @@ void live_settle(struct agent *agent, struct live *live)
 	/* In the history the first rank speaks for all. */
 	if (live->session->name.rank == 0)
 		history_died(live, how_it_died(live));
+	own_died(live);
 	live->launch->died_any = true;
 	if (live->program)
 		clerk_tell(live, NEWS_DIED, &from, how_it_died(live));

@@ -80,7 +80,7 @@ static int say_hello(int fd, uint32_t flags, struct tpck_welcome *welcome, struc
 	struct tpck_hello hello = {
 		.pid = getpid(), .flags = flags, .rank = options.ranks->rank, .world = options.ranks->world,
 		.launch = options.ranks->launch, .identity_bytes = options.identity_bytes,
-		.generation = generation, .resume_step = options.resume_step,
+		.generation = generation, .resume_step = options.resume_step, .forward_max_ns = options.forward_max_ns,
 	};
 	const char *master = getenv("MASTER_ADDR");
 	char *packet = malloc(sizeof hello + options.identity_bytes);
@@ -110,6 +110,7 @@ static int say_hello(int fd, uint32_t flags, struct tpck_welcome *welcome, struc
 		return tpck_error_set(err, result < 0 ? -result : ETIMEDOUT, "waiting for the agent's welcome");
 	welcome->session[sizeof welcome->session - 1] = '\0';
 	welcome->notice[sizeof welcome->notice - 1] = '\0';
+	welcome->choice[sizeof welcome->choice - 1] = '\0';
 	if (!welcome->session[0])
 		return tpck_error_set(err, 0, "%s", welcome->notice);
 	return 0;

@@ -26,6 +26,7 @@ struct tpck_agent_options {
 	bool resume, late;         /* an offer is wanted; it comes too late to be taken */
 	uint32_t flags;            /* TPCK_HELLO_* besides */
 	uint64_t resume_step;      /* UINT64_MAX: the newest */
+	uint64_t forward_max_ns;   /* 0: no limit */
 };
 
 /* Connects (starting the agent if none answers), says hello, waits for the welcome at most 10 s (with a resume, as

@@ -23,6 +23,7 @@
 #include "runtime/engine/following.h"
 #include "runtime/engine/offered.h"
 #include "runtime/engine/place.h"
+#include "runtime/files/files.h"
 #include "runtime/infer/classes.h"
 #include "runtime/follow/contents.h"
 #include "runtime/follow/follow.h"
@@ -131,7 +132,7 @@ int tpck_attach_hello(bool resume)
 		.library = engine->library, .start_folder = engine->start_folder, .ranks = &engine->ranks,
 		.resume = strcmp(setting, "never") != 0, .late = !resume, .resume_step = UINT64_MAX,
 		.control_at = engine->control,
-		.flags = tpck_following() ? TPCK_HELLO_FORWARD : way_of(setting),
+		.flags = tpck_following() ? TPCK_HELLO_FORWARD : way_of(setting), .forward_max_ns = tpck_begun_limit_ns(),
 	};
 	struct tpck_error err = {0};
 	int result;
@@ -182,6 +183,7 @@ int tpck_attach_fresh(void)
 		tpck_stash_clear();
 	tpck_stash_begin(engine->welcome.generation);
 	tpck_follow_record(engine->log, engine->keep, engine->welcome.generation);
+	tpck_files_dated(engine->welcome.generation, engine->welcome.generation, &engine->step);
 	tpck_place_record(engine->log);
 	result = tpck_log_attach(engine->log, engine->welcome.session, engine->welcome.generation, NULL);
 	if (result) {

@@ -205,6 +205,7 @@ static void status_inference(struct tpck_thread *self, uint64_t now)
 
 	status->boundaries = engine->step;
 	atomic_store(&engine->control->alive_ns, now);
+	tpck_begun_boundary(now);
 	if (engine->last_boundary_ns) {
 		uint64_t took = now - engine->last_boundary_ns;
 

@@ -31,7 +31,7 @@ struct tpck_engine {
 	pid_t pid;
 	int complaints;                 /* settings that are wrong; said once a device is used */
 	bool unanswered;                /* a store at the start */
-	uint64_t start_ns, forward_ns;
+	uint64_t start_ns, forward_ns, first_forward_ns; /* the last: once two iterations were through */
 	const char *library, *start_folder;
 	struct tpck_ranks ranks;
 	char *identity;
@@ -169,6 +169,16 @@ void tpck_resume_turn(struct tpck_thread *self);
 void tpck_resume_diverged(const char *what);
 /* The same where it may differ by chance (threads, addresses): a few more starts are tried before. */
 void tpck_resume_missed(const char *what);
+
+/* ---- begun.c ---- */
+/* An iteration ends now, by the clock; the one before is still the last. */
+void tpck_begun_boundary(uint64_t now);
+/* An operation while running forward, until two iterations are through. */
+void tpck_begun_forward(const struct tpck_thread *self);
+/* Running forward may take so long; 0: as long as it takes. */
+uint64_t tpck_begun_limit_ns(void);
+/* Whether it takes longer, and why that is thought. */
+bool tpck_begun_is_long(char *why, size_t size);
 
 /* ---- stillness.c ---- */
 /* Called now and then while running forward: whether the program waits for what does not come. */

@@ -23,6 +23,7 @@
 #include "runtime/engine/following.h"
 #include "runtime/engine/offered.h"
 #include "runtime/engine/place.h"
+#include "runtime/files/files.h"
 #include "runtime/follow/caches.h"
 #include "runtime/follow/contents.h"
 #include "runtime/follow/follow.h"
@@ -187,14 +188,12 @@ void tpck_resume_begin(void)
 	result = tpck_offered_open(engine->welcome.session, engine->welcome.offer_step);
 	if (!result)
 		result = tpck_forward_open(engine->welcome.session, cut);
-	if (!result && engine->settings.forward_max_sec > 0 && strcmp(engine->settings.resume, "forward") != 0 &&
-	    (double)tpck_forward_wall_ns() / 1e9 > engine->settings.forward_max_sec) {
-		snprintf(why, sizeof why, "the first run took %.3g s to get there, and TRANSPCKPT_FORWARD_MAX_SEC is %.3g",
-			 (double)tpck_forward_wall_ns() / 1e9, engine->settings.forward_max_sec);
+	if (!result && tpck_begun_is_long(why, sizeof why)) {
 		decline(why);
 		return;
 	}
 	tpck_follow_record(engine->log, engine->keep, tpck_log_timeline(engine->welcome.session));
+	tpck_files_dated(engine->welcome.generation, tpck_log_timeline(engine->welcome.session), &engine->step);
 	if (!result)
 		result = learn_start(cut);
 	if (!result && tpck_contents_compare(why, sizeof why)) {
@@ -207,8 +206,8 @@ void tpck_resume_begin(void)
 		return;
 	}
 	if (!result)
-		tpck_log_warn("resuming at step %llu of generation %llu", (unsigned long long)engine->welcome.offer_step,
-			      (unsigned long long)engine->welcome.offer_generation);
+		tpck_log_warn("resuming at step %llu of generation %llu%s", (unsigned long long)engine->welcome.offer_step,
+			      (unsigned long long)engine->welcome.offer_generation, engine->welcome.choice);
 	if (!result && tpck_stash_forgotten())
 		tpck_log_warn("%.1f MiB of what the first run read back from the device count as zeros (TRANSPCKPT_RECORD_FULL=forget): a program that "
 			      "did more with them than save them goes on otherwise", (double)tpck_stash_forgotten() / (1 << 20));
@@ -423,6 +422,7 @@ static void go_live(void)
 	status->forward_to = engine->step;
 	status->start_ns = engine->forward_ns - engine->start_ns;
 	status->forward_ns = begun - engine->forward_ns;
+	status->forward_first_ns = engine->first_forward_ns ? engine->first_forward_ns - engine->forward_ns : 0;
 	status->inject_ns = tpck_clock_monotonic_ns() - begun;
 	status->boundaries = engine->step;
 	status->state = TPCK_ENGINE_LEARNING;
@@ -514,6 +514,8 @@ enum tpck_go tpck_resume_operation(struct tpck_thread *self, struct tpck_call *c
 	switch (tpck_forward_operation(self, token, call->content ? content : 0)) {
 	case TPCK_FORWARD_SAME:
 		self->operations++;
+		if (__builtin_expect(!engine->first_forward_ns, 0))
+			tpck_begun_forward(self);
 		return TPCK_GO_ANSWERED;
 	case TPCK_FORWARD_DIFFERS:
 		tell_call(self, &call->token);

@@ -404,6 +404,7 @@ static TPCK_FILES_SLOW void renamed_past_us(int fd)
 {
 	char link[40], path[TPCK_FILES_PATH], parent[TPCK_FILES_PATH];
 	struct stat found, folder;
+	struct tpck_view_entry *put;
 	struct tpck_view *view;
 	int saved = errno;
 	const char *name;
@@ -415,7 +416,9 @@ static TPCK_FILES_SLOW void renamed_past_us(int fd)
 	if (*path == '/' && tpck_files_may_take() && tpck_files_wanted(TPCK_AT(AT_FDCWD, path)) && tpck_files_split(path, parent, &name) &&
 	    !tpck_sys_fstatat(fd, "", &found, AT_EMPTY_PATH) && found.st_nlink &&
 	    !tpck_sys_fstatat(AT_FDCWD, parent, &folder, 0) && tpck_files_ready() && (view = tpck_files_lock())) {
-		tpck_view_plain(view, folder.st_dev, folder.st_ino, parent, name, found.st_ino);
+		put = tpck_view_plain(view, folder.st_dev, folder.st_ino, parent, name, found.st_ino);
+		if (put)
+			tpck_files_date(put);
 		tpck_view_unlock(view);
 		tpck_view_tell(&view->news);
 	}

@@ -30,6 +30,10 @@ void tpck_files_start(const struct tpck_settings *settings, const char *job, con
 bool tpck_files_of_tool(void);
 /* At the normal end: what is open is whole; waits for what is owed, at most so long. */
 void tpck_files_end(int status, double seconds);
+/* What this process saves from here on is of this generation and timeline, and of the step that is there when it is opened. The step stays where it is. */
+void tpck_files_dated(uint64_t generation, uint64_t timeline, const uint64_t *step);
+/* Patterns of names of what the job had saved before and this process has opened to read it, each once; how many there are. None is noted from here on. */
+unsigned tpck_files_loaded(uint64_t *patterns, unsigned room);
 /* Around a fork, and in the forked child. */
 void tpck_files_forking(bool before);
 void tpck_files_forked(void);

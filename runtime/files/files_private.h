@@ -111,6 +111,15 @@ int tpck_pending_open(const struct tpck_at *at, int flags, mode_t mode);
 bool tpck_pending_redirects(const struct tpck_at *at, int flags);
 void tpck_files_keep_attributes(const char *from, int fd);
 
+/* ---- loaded.c ---- */
+/* When an entry was made. The table's lock is held. */
+void tpck_files_date(struct tpck_view_entry *entry);
+/* Whether what is read is noted. */
+bool tpck_files_notes_loads(void);
+/* A descriptor of a file that the job has published; and one that is pending: this process reads them. */
+void tpck_files_note_load(int fd);
+void tpck_files_note_pending_load(const struct tpck_pending *pending);
+
 /* ---- verified.c ---- */
 /* At load; the job's name, and where the process began. */
 void tpck_files_verify_start(const char *job, const char *start_folder);

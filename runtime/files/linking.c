@@ -74,6 +74,7 @@ TPCK_FILES_SLOW int tpck_files_link_later(int from_folder, const char *from, int
 	index = (uint32_t)(entry - view->entry);
 	serial = entry->serial;
 	entry->there = tpck_view_there_of(exists ? &there : NULL);
+	tpck_files_date(entry);
 	tpck_view_bytes(view, entry, tpck_files_folder, part, sizeof part);
 	tpck_view_unlock(view);
 	made = !tpck_sys_linkat(from_folder, from, AT_FDCWD, part, flags);

@@ -297,6 +297,7 @@ static int take(struct taking *t)
 		serial = entry->serial;
 		tpck_view_opening(tpck_view_holder_of(entry, tpck_files_pid(), started));
 		entry->pattern = pattern;
+		tpck_files_date(entry);
 		entry->there = t->seen;
 		entry->until_sync = t->unsure;
 		entry->over = t->exists;
@@ -504,6 +505,8 @@ static int open_pending(const struct tpck_at *at, int flags, mode_t mode, const 
 		errno = ENOTDIR;
 		return -1;
 	}
+	if (!writes(flags) && !(flags & O_PATH) && tpck_files_notes_loads())
+		tpck_files_note_pending_load(pending);
 	if (!writes(flags) || flags & O_PATH)
 		return below->open(TPCK_AT(AT_FDCWD, pending->path), flags & ~(O_CREAT | O_NOFOLLOW), 0);
 	/* What is whole and owed stays so until the new one is. */

@@ -632,7 +632,14 @@ int tpck_files_verified(int fd, int folder, const char *path, int flags)
 	struct known known;
 	struct stat file;
 
-	if (fd >= 0 && !tpck_sys_fstatat(fd, "", &file, AT_EMPTY_PATH) && concerns(&file, &known)) {
+	if (fd < 0 || tpck_sys_fstatat(fd, "", &file, AT_EMPTY_PATH)) {
+		errno = saved;
+		return fd;
+	}
+	/* What is read may be another copy in a moment. */
+	if (tpck_files_notes_loads() && (flags & O_ACCMODE) == O_RDONLY && S_ISREG(file.st_mode) && file.st_size > 0 && find(&file, &known))
+		tpck_files_note_load(fd);
+	if (concerns(&file, &known)) {
 		error = compare(fd, folder, path, flags, &file, &known);
 		if (!error && (flags & O_ACCMODE) == O_RDWR)
 			error = to_change(fd, folder, path, flags, &file);

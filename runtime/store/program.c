@@ -157,6 +157,25 @@ void tpck_program_refuse(struct tpck_program *program, const struct tpck_point *
 	pthread_mutex_unlock(&program->lock);
 }
 
+struct tpck_own *tpck_program_own(struct tpck_program *program)
+{
+	pthread_mutex_lock(&program->lock);
+	return &program->own;
+}
+
+void tpck_program_own_done(struct tpck_program *program)
+{
+	pthread_mutex_unlock(&program->lock);
+}
+
+struct tpck_own *tpck_program_own_copy(struct tpck_program *program)
+{
+	struct tpck_own *copy = tpck_own_copy(tpck_program_own(program));
+
+	tpck_program_own_done(program);
+	return copy;
+}
+
 /* ---- text --------------------------------------------------------------------------------- */
 
 static void add_notes(json_object *to, const char *key, const struct tpck_program_notes *notes)
@@ -215,6 +234,7 @@ void tpck_program_parse_state(struct tpck_program *program, const char *text)
 		read_notes(json, "deaths", &program->deaths);
 		read_notes(json, "starts", &program->starts);
 		read_notes(json, "refused", &program->refused);
+		tpck_own_parse(&program->own, json_object_object_get(json, "own"));
 	}
 	json_object_put(json);
 }
@@ -237,6 +257,7 @@ static char *state_text(struct tpck_program *program)
 	add_notes(json, "deaths", &program->deaths);
 	add_notes(json, "starts", &program->starts);
 	add_notes(json, "refused", &program->refused);
+	json_object_object_add(json, "own", tpck_own_json(&program->own));
 	text = strdup(json_object_to_json_string_ext(json, JSON_C_TO_STRING_PRETTY));
 	json_object_put(json);
 	return text;
@@ -313,6 +334,7 @@ void tpck_program_free(struct tpck_program *program)
 	forget(&program->deaths);
 	forget(&program->starts);
 	forget(&program->refused);
+	tpck_own_free(&program->own);
 	pthread_mutex_destroy(&program->lock);
 	free(program->identity);
 	free(program);

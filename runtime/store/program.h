@@ -10,6 +10,7 @@
 
 #include "runtime/base/error.h"
 #include "runtime/store/file_names.h"
+#include "runtime/store/own.h"
 #include "runtime/store/tiers.h"
 
 /* Folder "programs" of the job, in all durable tiers and in the memory tier: file ID, the marker, exists while a
@@ -40,6 +41,7 @@ struct tpck_program {
 	struct tpck_program_notes deaths;  /* `count` deaths within an iteration of resuming at point */
 	struct tpck_program_notes starts;  /* `count` deaths on the way to point */
 	struct tpck_program_notes refused; /* from point.step on, generation's log cannot be run forward */
+	struct tpck_own own;               /* its own checkpoints, and how long its starts take; stays when a run has ended well */
 };
 
 /* One of which nothing is known; NULL: no memory. */
@@ -99,6 +101,12 @@ size_t tpck_program_loops(struct tpck_program *program);
 /* What is noted of generations up to this one goes. */
 void tpck_program_ended(struct tpck_program *program, uint64_t generation);
 void tpck_program_refuse(struct tpck_program *program, const struct tpck_point *from);
+
+/* What is known of its own way to go on, under the lock until it is done with: for moments. */
+struct tpck_own *tpck_program_own(struct tpck_program *program);
+void tpck_program_own_done(struct tpck_program *program);
+/* A copy, to be freed by tpck_own_free() and free(). NULL: no memory. */
+struct tpck_own *tpck_program_own_copy(struct tpck_program *program);
 
 /* What the program's stashes (runtime/wire/segment.h) take up in a tier. */
 uint64_t tpck_program_stashed(struct tpck_tier *tier, const char *id);

@@ -686,17 +686,18 @@ struct tpck_view_there tpck_view_there_of(const struct stat *found)
 	};
 }
 
-void tpck_view_plain(struct tpck_view *view, uint64_t device, uint64_t folder_inode, const char *path, const char *name,
-		     uint64_t inode)
+struct tpck_view_entry *tpck_view_plain(struct tpck_view *view, uint64_t device, uint64_t folder_inode, const char *path, const char *name,
+					uint64_t inode)
 {
 	struct tpck_view_entry *entry = tpck_view_add(view, device, folder_inode, path, "", TPCK_VIEW_PLAIN);
 
 	if (!entry)
-		return;
+		return NULL;
 	entry->inode = inode;
 	entry->key[1].folder = entry->key[0].folder;
 	snprintf(entry->key[1].name, sizeof entry->key[1].name, "%s", name);
 	tpck_view_close(view, entry);
+	return entry;
 }
 
 bool tpck_view_move(struct tpck_view *view, struct tpck_view_entry *entry, uint64_t device, uint64_t inode,

@@ -119,6 +119,7 @@ struct tpck_view_entry {
 	int64_t sync_seconds;
 	uint64_t sync_bytes;       /* and how long the file was; or TPCK_VIEW_UNSYNCED */
 	struct tpck_view_there there; /* what it replaces, or removes */
+	uint64_t generation, timeline, step; /* of the process that made it, and the last iteration that had ended then; 0: not known */
 	struct tpck_view_holder holder[TPCK_VIEW_HOLDERS];
 	struct tpck_view_key key[2];
 };
@@ -270,9 +271,9 @@ struct stat;
 struct tpck_view_there tpck_view_there_of(const struct stat *found);
 /* The same with its bytes, wherever they are; gives the lock back. */
 void tpck_view_discard(struct tpck_view *view, struct tpck_view_entry *entry, const char *job_folder);
-/* A file of this inode was put at its path past the job: it is to be synced in its turn. */
-void tpck_view_plain(struct tpck_view *view, uint64_t device, uint64_t folder_inode, const char *path, const char *name,
-		     uint64_t inode);
+/* A file of this inode was put at its path past the job: it is to be synced in its turn. NULL: no room. */
+struct tpck_view_entry *tpck_view_plain(struct tpck_view *view, uint64_t device, uint64_t folder_inode, const char *path, const char *name,
+					uint64_t inode);
 /* The file is whole: it gets its place in the order. */
 void tpck_view_close(struct tpck_view *view, struct tpck_view_entry *entry);
 /* A sync of it has succeeded, whose bytes were as `found` says; NULL: nobody can tell later whether they still are. */

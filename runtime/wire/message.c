@@ -40,6 +40,8 @@ bool tpck_message_is_sound(const struct tpck_message *head, const void *payload)
 		return head->bytes >= sizeof(struct tpck_held);
 	case TPCK_MSG_DIVERGED:
 		return head->bytes >= sizeof(struct tpck_diverged);
+	case TPCK_MSG_BEGUN:
+		return head->bytes == sizeof(struct tpck_begun);
 	case TPCK_MSG_ENDING:
 		return head->bytes >= sizeof(struct tpck_ending);
 	default:

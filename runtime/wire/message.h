@@ -39,6 +39,7 @@ enum tpck_message_type {
 	TPCK_MSG_MET,        /* agent -> library */
 	TPCK_MSG_ID,         /* library -> agent, and on to the other ranks of the launch, wherever they are: struct tpck_communicator_id. It may be
 			      * lost: who lacks one asks again */
+	TPCK_MSG_BEGUN,      /* library -> agent: struct tpck_begun; a process that has not gone on from a snapshot came to its first boundary */
 };
 
 struct tpck_message {
@@ -70,6 +71,7 @@ struct tpck_hello {
 	uint64_t generation;    /* with ADOPT */
 	uint64_t resume_step;   /* UINT64_MAX: the newest */
 	uint64_t launch;        /* digest of what the launcher told all ranks alike, and not those of another start; 0: nothing */
+	uint64_t forward_max_ns; /* running forward may take so long; 0: as long as it takes */
 	char master[256];       /* the host where the ranks meet (MASTER_ADDR), NUL-terminated; "": nobody says */
 };
 
@@ -98,6 +100,8 @@ struct tpck_welcome {
 	uint64_t tries;               /* starts that were on their way to the offered step and did not come to it */
 	char session[256];            /* absolute path of the session folder */
 	char notice[512];             /* a line for the user (why there is no offer, what differs), or "" */
+	uint64_t expected_ns;         /* with an offer: from the start of the process until it is live, as measured before; 0: it was not */
+	char choice[400];             /* with an offer: what that takes, and what the program's own checkpoint would; or "" */
 };
 
 struct tpck_prepare {
@@ -119,6 +123,14 @@ struct tpck_diverged {
 	uint32_t ends;             /* 1: the process ends; its next start must get no offer at all, unless `again` */
 	uint32_t again;            /* 1: perhaps by chance, or another rank's death; the process begins anew and wants the same offer once more */
 	char what[240];
+};
+
+enum { TPCK_BEGUN_LOADS = 16 };
+struct tpck_begun {
+	uint64_t took_ns;             /* since its start */
+	uint32_t loads;               /* so many files that the job had saved were opened before, */
+	uint32_t reserved;
+	uint64_t load[TPCK_BEGUN_LOADS]; /* whose names have these patterns (view/view.h), each once */
 };
 
 struct tpck_ending {

@@ -21,7 +21,7 @@
 #include <stdint.h>
 
 enum {
-	TPCK_WIRE_VERSION = 33,
+	TPCK_WIRE_VERSION = 34,
 	TPCK_CHUNK_BYTES = 4 << 20,
 	TPCK_IMAGES_MAX = 4,
 	TPCK_CLASSES = 6,
@@ -299,6 +299,8 @@ struct tpck_status {
 	uint64_t last_step;            /* newest image held */
 	char trouble[192];             /* the last error of NCCL's, or "" */
 	struct tpck_ways ways;
+	uint64_t lived_iterations, lived_ns; /* that ended in this process behind its first boundary, and how long they took together */
+	uint64_t forward_first_ns;     /* of forward_ns: until the first two iterations were through; 0: there were no more */
 };
 
 /* Calls of NCCL's that ranks make together. */

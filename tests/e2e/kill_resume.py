@@ -93,6 +93,9 @@ def check(checks, rng, case, kills, tries=3):
     settings = {"TRANSPCKPT_INFER": witness} if witness else {}
     if name.endswith("slow-copies"):
         settings["SIMGPU_COPY_GBPS"] = "0.1"
+    # Where it went on is judged: by a snapshot.
+    if name == "gpt-own-resume":
+        settings["TRANSPCKPT_RESUME"] = "forward"
     if name == "gpt-save-much":
         settings["TRANSPCKPT_LOG_BYTES"] = "16M"
     drawn = name == "classifier-drawn-seed"

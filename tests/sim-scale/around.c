@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "agent/durable/flush.h"
+#include "agent/files/publisher.h"
 #include "agent/hello/hello.h"
 #include "agent/programs/met_programs.h"
 #include "agent/session/clerk.h"
@@ -86,6 +87,12 @@ uint64_t peers_generation(void) { return GENERATION - 1; }
 void peers_heard(uint64_t generation) { (void)generation; }
 static void committed(struct launch *launch) { (void)launch; }
 static const struct session_beyond beyond = {.committed = committed};
+void files_each_owed(void (*visit)(void *context, const char *path, uint64_t pattern, uint64_t order, uint64_t timeline, uint64_t step), void *context)
+{
+	(void)visit;
+	(void)context;
+}
+
 bool copies_send(struct launch *launch, uint64_t step) { (void)launch; (void)step; return true; }
 void copies_settled(struct launch *launch, uint64_t step) { (void)launch; (void)step; }
 bool client_send(struct client *client, enum tpck_message_type type, const void *payload, size_t size) { (void)client; (void)type; (void)payload; (void)size; return true; }

@@ -47,9 +47,9 @@ CASES = {
     'gpt_loop': (GPT + ['--optimizer', 'loop'], {}),
     'gpt_bf16': (GPT + ['--precision', 'bf16', '--recompute'], {}),
     'gpt_fp16': (GPT + ['--precision', 'fp16', '--optimizer', 'foreach'], {}),
-    'gpt_save': (GPT + ['--save', 'own.pt', '--save-every', '20'], {}),
+    'gpt_save': (GPT + ['--save', 'own.pt', '--save-every', '20'], {'TRANSPCKPT_RESUME': 'forward'}),
     # What it reads back to save is more than the record holds.
-    'gpt_save_much': (GPT + ['--save', 'own.pt', '--save-every', '5'], {'TRANSPCKPT_LOG_BYTES': '4M'}),
+    'gpt_save_much': (GPT + ['--save', 'own.pt', '--save-every', '5'], {'TRANSPCKPT_LOG_BYTES': '4M', 'TRANSPCKPT_RESUME': 'forward'}),
     'conv': (['conv.py', '--steps', '80'], {}),
     'conv_async': (['conv.py', '--steps', '80'], ASYNC),
     'conv_benchmark': (['conv.py', '--steps', '80', '--benchmark'], {}),

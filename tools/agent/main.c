@@ -31,6 +31,7 @@
 #include "agent/salvage/salvage.h"
 #include "agent/session/clerk.h"
 #include "agent/session/events.h"
+#include "agent/session/own_known.h"
 #include "agent/session/prepare.h"
 #include "agent/session/sessions.h"
 #include "agent/session/stall.h"
@@ -61,6 +62,7 @@ static const struct loop_part *const parts[] = {
 	&copies_found_loop,
 	&adoption_loop,
 	&hello_loop,
+	&own_loop,
 	&clerk_loop,
 	&accord_loop,
 	&salvage_loop,
@@ -555,6 +557,7 @@ int main(int argc, char **argv)
 			tpck_log_warn("cannot change to /: %m");
 		clear_ended();
 		files_taken_over_by(copies_taken_over);
+		files_told_to(own_saved);
 		session_beyond = &beyond;
 		launch_apart = &accord_apart;
 		peers_carry(&copies_cargo);
