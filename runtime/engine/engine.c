@@ -144,8 +144,8 @@ static enum tpck_twin_role take_place(struct tpck_thread *self)
 	tpck_ranks_find(&ranks);
 	if (ranks.world > 1)
 		why = "it is one of several ranks";
-	else if (strcmp(engine->settings.resume, "auto") != 0 && strcmp(engine->settings.resume, "must") != 0)
-		why = "TRANSPCKPT_RESUME is neither auto nor must";
+	else if (strcmp(engine->settings.resume, "auto") != 0 && strcmp(engine->settings.resume, "must") != 0 && strcmp(engine->settings.resume, "forward") != 0)
+		why = "TRANSPCKPT_RESUME is none of auto, forward and must";
 	else
 		role = tpck_supervise(&why);
 	if (why)
