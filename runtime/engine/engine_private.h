@@ -36,8 +36,7 @@ struct tpck_engine {
 	struct tpck_ranks ranks;
 	char *identity;
 	uint32_t identity_bytes;
-	char job[128], keep[1200];
-	struct tpck_settings settings;
+	char job[128];
 
 	struct tpck_log *log;
 	const char *unresumable;        /* why later snapshots cannot be resumed */
@@ -45,7 +44,6 @@ struct tpck_engine {
 	const char *uncaptured_why;
 	_Atomic bool context_ended;     /* by the program: nothing of ours is in it any more */
 	struct tpck_control *control;   /* NULL before the agent was met */
-	struct tpck_welcome welcome;
 
 	const struct tpck_device *device;
 	void *context;
@@ -81,6 +79,10 @@ struct tpck_engine {
 	struct tpck_plan *plan;
 	bool digests;                   /* whether the plan was made with classes */
 	uint64_t variables_planned;
+	/* What is large comes last: the start of a short program touches few pages. */
+	char keep[1200];
+	struct tpck_settings settings;
+	struct tpck_welcome welcome;
 };
 
 extern struct tpck_engine tpck_engine __attribute__((visibility("hidden")));

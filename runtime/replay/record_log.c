@@ -108,7 +108,7 @@ TPCK_AT_START struct tpck_log *tpck_log_new(uint64_t limit)
 	static struct {
 		struct tpck_log log;
 		_Alignas(64) char early[EARLY_BYTES];
-	} first TPCK_LARGE_USED, *at = &first;
+	} first TPCK_LARGE_USED __attribute__((aligned(4096))), *at = &first;
 	static _Atomic bool taken;
 
 	if (atomic_exchange(&taken, true))

@@ -19,7 +19,8 @@
 #include "runtime/base/layout.h"
 #include "runtime/track/barrier.h"
 
-static struct tpck_thread slots[TPCK_THREADS_MAX] TPCK_LARGE_USED;
+/* On a page of its own: the first one's head is on one page then, whatever lies before it. */
+static struct tpck_thread slots[TPCK_THREADS_MAX] TPCK_LARGE_USED __attribute__((aligned(4096)));
 static _Atomic uint32_t slots_used;
 static tpck_spin slots_lock;
 __thread struct tpck_thread *tpck_thread_slot;
