@@ -386,10 +386,10 @@ static int send_bytes(struct target *target, const struct owed_file *file, uint8
 			free(piece);
 			return -EPIPE;
 		}
+		head.value = i;
 		*piece = (struct piece){.errand.run = piece_run, .serial = target->peer, .head = head, .begun_ns = tpck_clock_monotonic_ns()};
 		memcpy(piece->bytes, digest[i], sizeof *digest);
 		piece->size = sizeof *digest + want;
-		head.value = i;
 		++*count;
 		peers_errand(&piece->errand);
 	}
