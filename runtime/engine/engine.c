@@ -118,12 +118,16 @@ static TPCK_AT_START bool is_pipe(int fd)
 	return !tpck_sys_fstatat(fd, "", &found, AT_EMPTY_PATH) && (S_ISFIFO(found.st_mode) || S_ISSOCK(found.st_mode));
 }
 
-/* Whether transpckpt run has started this very process, and not one that this process's program has started. */
+/* Whether transpckpt run has started this very process, and not one that this process's program has started. The variable is another one in each start, and no
+ * part of what the program is known by. */
 static bool is_to_have_twin(void)
 {
 	const char *process = getenv(TPCK_TWIN_PROCESS);
+	bool is_this = process && atoi(process) == tpck_sys_getpid();
 
-	return process && atoi(process) == tpck_sys_getpid();
+	if (process)
+		unsetenv(TPCK_TWIN_PROCESS);
+	return is_this;
 }
 
 static bool no_twin_said;

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# needs: cores=1.0 memory=6G minutes=15 about=90s
+# needs: cores=1.0 memory=6G minutes=15 about=150s
 """PyTorch scripts that have a twin are killed at random instants, and never started again: what they print, the files that they write and
 their last digest must be those of a run that was never killed.
 
