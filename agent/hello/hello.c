@@ -19,6 +19,7 @@
 
 /* How long a starting process waits for an earlier one of the same program to be quite gone. */
 #define PREDECESSOR_WAIT_NS 3000000000ull
+#define SETTLES_LOOK_NS 100000000ull
 /* A process that runs already does not wait that long for another node, since the library gives up soon behind it; nor does anybody for mpirun. */
 #define APART_WAIT_NS 25000000000ull
 
@@ -181,10 +182,13 @@ struct live *hello_predecessor(struct agent *agent, const struct client *client,
 	return NULL;
 }
 
-static bool defer(struct client *client, const struct tpck_hello *hello, const char *identity)
+/* settles: whoever was there before has died, and its last snapshots are being checked, which takes as long as they are large. */
+static bool defer(struct client *client, const struct tpck_hello *hello, const char *identity, bool settles)
 {
 	uint64_t now = tpck_clock_monotonic_ns();
 
+	if (client->deferred && settles && now >= client->deferred_until_ns)
+		client->deferred_until_ns = now + SETTLES_LOOK_NS;
 	if (client->deferred)
 		return now < client->deferred_until_ns;
 	client->deferred_until_ns = now + PREDECESSOR_WAIT_NS;
@@ -315,7 +319,7 @@ void hello_begin(struct agent *agent, struct client *client, const struct tpck_h
 		return;
 	before = hello_predecessor(agent, client, identity);
 	if (before && (before->life == LIFE_SETTLING || (hello->flags & TPCK_HELLO_RESUME)) &&
-	    defer(client, hello, identity))
+	    defer(client, hello, identity, before->life == LIFE_SETTLING))
 		return;
 	client->launch = launch_join(agent, hello, hello->world > 1 && asks(hello) && was_apart(agent, identity));
 	if (!client->launch) {
