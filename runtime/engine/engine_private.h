@@ -152,6 +152,10 @@ void tpck_boundary_phase(const struct tpck_thread *self);
 /* ---- resume.c ---- */
 /* Asks the agent for an offer and, if there is one, makes ready to run forward. */
 void tpck_resume_begin(void);
+/* What no thread is answered by: files, programs, connections, places. */
+void tpck_resume_learn(const struct tpck_record *record);
+/* What lies behind the cut of the session's log, as far as it is there. */
+void tpck_resume_learn_behind(struct tpck_log_position cut);
 /* Data bytes of the image that is resumed from. */
 uint64_t tpck_resume_bytes(void);
 /* An operation while running forward. */

@@ -60,8 +60,11 @@ void tpck_following_end(const char *why)
 {
 	tpck_follow_abandon();
 	tpck_programs_abandon();
-	tpck_log_warn("the twin of process %d ends at step %llu: %s; the program is not touched by it", atomic_load(&tpck_twin_page()->living),
-		      (unsigned long long)living.step, why);
+	if (atomic_load(&tpck_twin_page()->word) == TPCK_TWIN_TAKE_OVER)
+		tpck_log_warn("the twin cannot take over at step %llu: %s; the same command goes on when it is started again", (unsigned long long)living.step, why);
+	else
+		tpck_log_warn("the twin of process %d ends at step %llu: %s; the program is not touched by it", atomic_load(&tpck_twin_page()->living),
+			      (unsigned long long)living.step, why);
 	tpck_sys_exit_group(ENDS_WITH);
 	__builtin_unreachable();
 }
@@ -138,24 +141,12 @@ static void goes_up_to(const struct tpck_image_header *image)
 
 /* ---- following ------------------------------------------------------------------------------------------ */
 
-static void learn(const struct tpck_record *record)
-{
-	if (record->type == TPCK_RECORD_FILE)
-		tpck_follow_learn(record);
-	else if (record->type == TPCK_RECORD_PROGRAM)
-		tpck_programs_learn(record);
-	else if (record->type == TPCK_RECORD_TALK)
-		tpck_network_learn(record);
-	else
-		tpck_place_learn(record);
-}
-
 /* Conversations are played from what there was at the start. */
 static void learn_later(const struct tpck_record *record)
 {
 	if (record->type == TPCK_RECORD_TALK)
 		tpck_following_end("the program speaks with other machines behind its first snapshots");
-	learn(record);
+	tpck_resume_learn(record);
 }
 
 static int learn_start(void)
@@ -167,7 +158,7 @@ static int learn_start(void)
 	if (result)
 		return result;
 	while ((record = tpck_log_next(reader)))
-		learn(record);
+		tpck_resume_learn(record);
 	/* The records stay mapped: the overlay reads from them. */
 	return 0;
 }
@@ -225,12 +216,6 @@ static void own_input_back(void)
 	}
 }
 
-static void learn_behind(const struct tpck_record *record)
-{
-	tpck_programs_learn_behind(record);
-	tpck_network_learn_behind(record);
-}
-
 static void agent_asked(void)
 {
 	struct tpck_ways ways = engine->control->status.ways;
@@ -258,9 +243,7 @@ static void take_over(void)
 	if (!tpck_files_settle())
 		tpck_log_warn("some files of the run before are not at their paths yet");
 	own_input_back();
-	tpck_log_behind(engine->welcome.session, cut, learn_behind);
-	tpck_network_session(engine->welcome.session, &cut);
-	tpck_network_left(learn_behind);
+	tpck_resume_learn_behind(cut);
 	if (tpck_programs_session(engine->welcome.session))
 		tpck_engine_unresumable(TPCK_UNNOTED);
 	follow_further(cut);

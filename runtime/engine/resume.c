@@ -57,6 +57,25 @@ static void learn_behind(const struct tpck_record *record)
 	tpck_network_learn_behind(record);
 }
 
+void tpck_resume_learn_behind(struct tpck_log_position cut)
+{
+	tpck_log_behind(engine->welcome.session, cut, learn_behind);
+	tpck_network_session(engine->welcome.session, &cut);
+	tpck_network_left(learn_behind);
+}
+
+void tpck_resume_learn(const struct tpck_record *record)
+{
+	if (record->type == TPCK_RECORD_FILE)
+		tpck_follow_learn(record);
+	else if (record->type == TPCK_RECORD_PROGRAM)
+		tpck_programs_learn(record);
+	else if (record->type == TPCK_RECORD_TALK)
+		tpck_network_learn(record);
+	else
+		tpck_place_learn(record);
+}
+
 static int learn_start(struct tpck_log_position cut)
 {
 	const struct tpck_record *record;
@@ -66,17 +85,8 @@ static int learn_start(struct tpck_log_position cut)
 	if (result)
 		return result;
 	while ((record = tpck_log_next(reader)))
-		if (record->type == TPCK_RECORD_FILE)
-			tpck_follow_learn(record);
-		else if (record->type == TPCK_RECORD_PROGRAM)
-			tpck_programs_learn(record);
-		else if (record->type == TPCK_RECORD_TALK)
-			tpck_network_learn(record);
-		else
-			tpck_place_learn(record);
-	tpck_log_behind(engine->welcome.session, cut, learn_behind);
-	tpck_network_session(engine->welcome.session, &cut);
-	tpck_network_left(learn_behind);
+		tpck_resume_learn(record);
+	tpck_resume_learn_behind(cut);
 	/* The records stay mapped: the overlay reads from them. */
 	return 0;
 }
