@@ -5,11 +5,9 @@
 #include <dirent.h>
 #include <errno.h>
 #include <inttypes.h>
-#include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include "agent/copies/copies.h"
@@ -17,6 +15,7 @@
 #include "agent/loop/trouble.h"
 #include "agent/peers/peers.h"
 #include "agent/programs/met_programs.h"
+#include "runtime/base/free_port.h"
 #include "runtime/base/log.h"
 #include "runtime/store/file.h"
 #include "runtime/store/stage.h"
@@ -189,33 +188,10 @@ static void ask_others(struct hello_job *h, bool store, struct offer_request *re
 	h->in_parts = h->resume && h->launch->world > 1 && !h->launch->apart && copies_first(requests, h->count)->in_parts;
 }
 
-/* A socket at a port that nobody listens at, of both families where the kernel has them, or -1. */
-static int take_port(uint16_t *port)
-{
-	struct sockaddr_in6 six = {.sin6_family = AF_INET6, .sin6_addr = IN6ADDR_ANY_INIT};
-	struct sockaddr_in four = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_ANY)};
-	socklen_t size = sizeof six;
-	int fd = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0), off = 0;
-
-	if (fd >= 0 && setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off) == 0 &&
-	    bind(fd, (struct sockaddr *)&six, sizeof six) == 0 && getsockname(fd, (struct sockaddr *)&six, &size) == 0) {
-		*port = ntohs(six.sin6_port);
-		return fd;
-	}
-	if (fd >= 0)
-		close(fd);
-	size = sizeof four;
-	fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	if (fd >= 0 && bind(fd, (struct sockaddr *)&four, sizeof four) == 0 &&
-	    getsockname(fd, (struct sockaddr *)&four, &size) == 0)
-		*port = ntohs(four.sin_port);
-	return fd;
-}
-
 void hello_find_ports(uint16_t ports[2])
 {
 	/* Both at once, so that they are two. */
-	int fd[2] = {take_port(&ports[0]), take_port(&ports[1])};
+	int fd[2] = {tpck_free_port(&ports[0]), tpck_free_port(&ports[1])};
 
 	for (int i = 0; i < 2; i++)
 		if (fd[i] >= 0)

@@ -290,8 +290,10 @@ static bool commit(struct agent *agent, struct launch *launch, uint64_t step)
 		return false;
 	}
 	tpck_log_debug("committed step %" PRIu64 " of generation %" PRIu64, step, launch->generation);
-	for (uint32_t i = 0; i < launch->world; i++)
+	for (uint32_t i = 0; i < launch->world; i++) {
+		atomic_store(&rank[i].live->session->control->committed_step, step);
 		live_committed(agent, rank[i].live, (unsigned)live_image_of(rank[i].live, step));
+	}
 	session_beyond->committed(launch);
 	return true;
 }

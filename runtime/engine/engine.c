@@ -39,6 +39,7 @@
 #include "runtime/replay/restart.h"
 #include "runtime/track/barrier.h"
 #include "runtime/twin/supervisor.h"
+#include "runtime/view/rules.h"
 
 #define UNRESUMABLE "snapshots from here on cannot be resumed: %s"
 #define UNCAPTURED "no snapshots from here on: %s"
@@ -118,16 +119,28 @@ static TPCK_AT_START bool is_pipe(int fd)
 	return !tpck_sys_fstatat(fd, "", &found, AT_EMPTY_PATH) && (S_ISFIFO(found.st_mode) || S_ISSOCK(found.st_mode));
 }
 
-/* Whether transpckpt run has started this very process, and not one that this process's program has started. The variable is another one in each start, and no
- * part of what the program is known by. */
+/* A shell that a launcher starts, and a program that hands on what it is told, are no ranks themselves. */
+static bool is_tool(void)
+{
+	char path[512];
+	ssize_t got = tpck_sys_readlink("/proc/self/exe", path, sizeof path - 1);
+
+	path[got > 0 ? got : 0] = '\0';
+	return tpck_rules_tool(path);
+}
+
+/* Whether transpckpt run has started this very process, or a launcher has as a rank, and not a program that has a twin itself. The first variable is another
+ * one in each start, and no part of what the program is known by. */
 static bool is_to_have_twin(void)
 {
 	const char *process = getenv(TPCK_TWIN_PROCESS);
 	bool is_this = process && atoi(process) == tpck_sys_getpid();
+	struct tpck_ranks ranks;
 
 	if (process)
 		unsetenv(TPCK_TWIN_PROCESS);
-	return is_this;
+	tpck_ranks_find(&ranks);
+	return is_this || (ranks.world > 1 && !getenv(TPCK_TWIN_BELOW) && !is_tool());
 }
 
 static bool no_twin_said;
@@ -147,11 +160,13 @@ static enum tpck_twin_role take_place(struct tpck_thread *self)
 
 	tpck_ranks_find(&ranks);
 	if (ranks.world > 1)
-		why = "it is one of several ranks";
+		setenv(TPCK_TWIN_BELOW, "1", 1);
+	if (ranks.elsewhere)
+		why = "some of its ranks are on other nodes";
 	else if (strcmp(engine->settings.resume, "auto") != 0 && strcmp(engine->settings.resume, "must") != 0 && strcmp(engine->settings.resume, "forward") != 0)
 		why = "TRANSPCKPT_RESUME is none of auto, forward and must";
 	else
-		role = tpck_supervise(&why);
+		role = tpck_supervise(ranks.rank, ranks.world, &why);
 	if (why)
 		say_no_twin(why);
 	engine->pid = getpid();
@@ -306,7 +321,7 @@ void tpck_engine_device(const struct tpck_device *device)
 			if (tpck_engine_mode() == TPCK_MODE_EARLY && !tpck_attach(false)) {
 				tpck_engine_mode_set(TPCK_MODE_LIVE);
 				if (engine->settings.twin[0] == '1' && !tpck_twin_page() && !no_twin_said)
-					say_no_twin(engine->ranks.world > 1 ? "it is one of several ranks" : "transpckpt run --twin has not started this very process");
+					say_no_twin("neither transpckpt run --twin nor a launcher of ranks has started this very process");
 				if (engine->uncaptured && engine->uncaptured_why)
 					tpck_log_warn(UNCAPTURED, engine->uncaptured_why);
 				else if (engine->unresumable)

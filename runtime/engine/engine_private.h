@@ -170,6 +170,8 @@ const struct tpck_record *tpck_resume_draw(struct tpck_thread *self, enum tpck_r
 void tpck_resume_at_boundary(struct tpck_thread *self);
 /* Waits for the thread's turn to allocate. */
 void tpck_resume_turn(struct tpck_thread *self);
+/* Of several ranks, while running forward: a thread that looks whether the others resume. False: it cannot be started. */
+bool tpck_resume_watch_ranks(void);
 /* The program differs from the first run: says so and starts over. Returns only if that is not possible;
  * then the process has gone on without resuming in TPCK_MODE_OFF. */
 void tpck_resume_diverged(const char *what);

@@ -83,16 +83,27 @@ void tpck_following_held(const char *session)
 {
 	struct tpck_twin_page *page = tpck_twin_page();
 
-	if (!page || atomic_load(&page->living) != tpck_sys_getpid())
+	if (!page || atomic_load(&page->living) != tpck_sys_getpid() || atomic_load(&page->left))
 		return;
-	if (!atomic_load(&page->held))
+	if (!atomic_load(&page->held)) {
+		const char *joined = tpck_restart_joined();
+
+		/* A twin would have to join as well, and live at another number. */
+		if (joined) {
+			tpck_log_warn("the program has no twin: %s", joined);
+			tpck_supervisor_leaves(true);
+			return;
+		}
 		snprintf(page->session, sizeof page->session, "%s", session);
+	}
 	atomic_fetch_add(&page->held, 1);
 }
 
-/* The newest snapshot that is committed. False: there is none yet. */
+/* The newest snapshot that is committed, of several ranks by all. False: there is none yet. */
 static bool newest(struct tpck_image_header *found)
 {
+	/* Committing may be undone until it is said here. */
+	uint64_t limit = engine->ranks.world > 1 ? atomic_load(&living.control->committed_step) : UINT64_MAX;
 	struct tpck_image_header header;
 	bool any = false;
 
@@ -106,7 +117,7 @@ static bool newest(struct tpck_image_header *found)
 			continue;
 		if (tpck_sys_pread(fd, &header, sizeof header, 0) == (long)sizeof header && header.magic == TPCK_IMAGE_MAGIC &&
 		    header.version == TPCK_WIRE_VERSION && header.state == TPCK_IMAGE_COMMITTED && header.footer == tpck_image_footer(&header) &&
-		    header.resumable && header.generation == living.generation && (!any || header.step > found->step)) {
+		    header.resumable && header.generation == living.generation && header.step <= limit && (!any || header.step > found->step)) {
 			memcpy(found, &header, sizeof header);
 			any = true;
 		}
@@ -236,6 +247,7 @@ static void take_over(void)
 	int result;
 
 	agent_asked();
+	tpck_restart_meet(engine->welcome.meeting_ports[1]);
 	cut = (struct tpck_log_position){engine->welcome.log_sequence, engine->welcome.log_offset};
 	result = tpck_offered_open(engine->welcome.session, engine->welcome.offer_step);
 	if (result)
@@ -249,6 +261,8 @@ static void take_over(void)
 	follow_further(cut);
 	look_at_writers();
 	tpck_programs_give();
+	if (!tpck_resume_watch_ranks())
+		tpck_following_end("a thread that watches over the other ranks cannot be started");
 	atomic_store(&following, false);
 	engine->forward_ns = tpck_clock_monotonic_ns();
 	if (engine->device)
@@ -368,6 +382,19 @@ static void make_control(void)
 	snprintf(engine->welcome.session, sizeof engine->welcome.session, "%s", living.session);
 }
 
+/* The living ones are at the launcher's port, and their store remembers what they have said. */
+static void meet_among_twins(void)
+{
+	char port[16];
+
+	if (!tpck_supervisor_port() || !getenv("MASTER_PORT"))
+		return;
+	snprintf(port, sizeof port, "%u", tpck_supervisor_port());
+	setenv("MASTER_PORT", port, 1);
+	if (getenv("TORCHELASTIC_USE_AGENT_STORE"))
+		setenv("TORCHELASTIC_USE_AGENT_STORE", "False", 1);
+}
+
 void tpck_following_begin(void)
 {
 	char scratch[300], why[240] = "";
@@ -376,6 +403,7 @@ void tpck_following_begin(void)
 	atomic_store(&following, true);
 	tpck_attach_own_keep();
 	tpck_restart_remember(environ);
+	meet_among_twins();
 	find_living();
 	living.says = say_in(living.session);
 	if (living.says) {
@@ -411,5 +439,5 @@ void tpck_following_begin(void)
 	result = tpck_thread_start(following_main);
 	if (result)
 		end_for("a thread cannot be started", result);
-	atomic_store(&tpck_twin_page()->follows, 1);
+	tpck_supervisor_follows();
 }

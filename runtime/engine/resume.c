@@ -153,6 +153,11 @@ static void *ranks_main(void *unused)
 	return NULL;
 }
 
+bool tpck_resume_watch_ranks(void)
+{
+	return engine->ranks.world <= 1 || !tpck_thread_start(ranks_main);
+}
+
 /*
  * torchrun keeps one store for all restarts of its workers (seen in torch 2.15): a rank that comes first finds there what
  * the last attempt's said, such as its NCCL id, and goes by that. Before the program reads its environment, ranks that
@@ -235,7 +240,7 @@ void tpck_resume_begin(void)
 		tpck_resume_diverged(why);
 		return;
 	}
-	if (engine->ranks.world > 1 && tpck_thread_start(ranks_main)) {
+	if (!tpck_resume_watch_ranks()) {
 		tpck_resume_diverged("a thread that watches over the other ranks cannot be started");
 		return;
 	}

@@ -167,6 +167,11 @@ static bool input_gone(void)
 			       (feof_unlocked(stdin) || stdin->_IO_read_end != stdin->_IO_read_base));
 }
 
+const char *tpck_restart_joined(void)
+{
+	return launcher ? launcher() : NULL;
+}
+
 void tpck_restart_meet(unsigned port)
 {
 	if (port)
@@ -175,7 +180,7 @@ void tpck_restart_meet(unsigned port)
 
 const char *tpck_restart_obstacle(void)
 {
-	return input_gone() ? "it has read from standard input" : launcher ? launcher() : NULL;
+	return input_gone() ? "it has read from standard input" : tpck_restart_joined();
 }
 
 /* ---- children --------------------------------------------------------------------------------------- */

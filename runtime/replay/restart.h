@@ -12,6 +12,8 @@ void tpck_restart_remember(char *const *environment);
 void tpck_restart_input_taken(void);
 /* `joined` says whether the program has joined a launcher that lets nobody do so twice, as a clause; NULL: no. */
 void tpck_restart_launcher(const char *(*joined)(void));
+/* What it says; NULL: the program has joined none. */
+const char *tpck_restart_joined(void);
 /* NULL, or why the program cannot be started over in this process: what it has done outside of it cannot
  * be done twice. */
 const char *tpck_restart_obstacle(void);

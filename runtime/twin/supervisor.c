@@ -23,12 +23,16 @@
 #include "runtime/base/kernel.h"
 #include "runtime/base/layout.h"
 #include "runtime/base/log.h"
+#include "runtime/twin/set.h"
 
 /* How often it is looked whether there is a snapshot, for a twin to begin from; the pause before a twin that ended gets a successor, twice as long each time,
  * and how many there are. */
 enum { LOOK_MS = 100, PAUSE_MS = 1000, TWINS_MAX = 3 };
 /* One that was there for so long had nothing against it. */
 #define LASTED_NS 600000000000ull
+/* How often it is looked what another rank's supervisor has decided, and how long at all. */
+#define DECIDES_NS 10000000ull
+#define DECIDED_NS 60000000000ull
 
 static struct tpck_twin_page *page;
 static bool forks;
@@ -42,6 +46,19 @@ static char living_folder[sizeof page->folder] TPCK_LARGE; /* of the living one,
 static int status_before;     /* how the one ended that was taken over from; 0: nobody was */
 static unsigned twins_ended;  /* one behind the other, before any took over */
 static uint64_t next_twin_ns, twin_ns; /* when there may be one; since when there is one */
+
+/* Of several ranks. */
+static uint32_t rank, world;
+static struct tpck_twin_set *set; /* NULL: the program has held no snapshot yet */
+static const char *no_set;        /* why there is none, and will be none */
+static uint32_t epoch;            /* of the twin that there is, or was */
+static bool ended_here;           /* the program was ended by this supervisor, so that the twin can take over */
+/* The program ended by itself, as it may where another rank was ended. */
+static struct {
+	bool waits;
+	int status;
+	uint64_t until_ns;
+} undecided;
 
 struct tpck_twin_page *tpck_twin_page(void)
 {
@@ -57,6 +74,18 @@ void tpck_supervisor_leaves(bool leaves)
 bool tpck_supervisor_forks(void)
 {
 	return forks;
+}
+
+void tpck_supervisor_follows(void)
+{
+	atomic_store(&page->follows, 1);
+	if (set)
+		atomic_store(&set->seat[rank].follows, epoch);
+}
+
+unsigned tpck_supervisor_port(void)
+{
+	return set ? atomic_load(&set->port) : 0;
 }
 
 /* ---- forks ------------------------------------------------------------------------------------------- */
@@ -161,12 +190,25 @@ static void end_twin(void)
 	twin = 0;
 }
 
+/* This rank's twin is none any more, and so no other's is. */
+static void leave_epoch(void)
+{
+	if (!set)
+		return;
+	atomic_store(&set->seat[rank].epoch, 0);
+	tpck_twin_set_over(set, epoch);
+	tpck_twin_set_tell(set, rank);
+}
+
 /* As the program ended. */
 static void __attribute__((noreturn)) end_as(int status)
 {
 	static const struct rlimit no_core;
 
 	end_twin();
+	if (set)
+		atomic_store(&set->seat[rank].ended, 1);
+	leave_epoch();
 	if (has_terminal(living))
 		give_terminal(own_group);
 	folder_remove(page->folder, 3);
@@ -193,11 +235,24 @@ static bool is_sent_to_end(int number)
 	return number == SIGINT || number == SIGTERM || number == SIGHUP || number == SIGQUIT || number == SIGUSR1 || number == SIGUSR2;
 }
 
-static void take_over(int number)
+static void take_over(int status)
 {
 	bool foreground = has_terminal(living);
 
-	tpck_log_warn("process %d was ended by signal %d (%s); its twin, process %d, takes over", living, number, strsignal(number), twin);
+	status_before = status;
+	if (ended_here)
+		tpck_log_info("process %d was ended as another rank's was; its twin, process %d, takes over", living, twin);
+	else if (WIFSIGNALED(status))
+		tpck_log_warn("process %d was ended by signal %d (%s); its twin, process %d, takes over", living, WTERMSIG(status),
+			      strsignal(WTERMSIG(status)), twin);
+	else
+		tpck_log_warn("process %d ended with status %d as another rank's was ended; its twin, process %d, takes over", living,
+			      WEXITSTATUS(status), twin);
+	if (set)
+		tpck_twin_set_leave(set);
+	set = NULL;
+	epoch = 0;
+	ended_here = undecided.waits = false;
 	folder_remove(living_folder, 3);
 	snprintf(living_folder, sizeof living_folder, "%s", page->folder);
 	page->folder[0] = '\0';
@@ -218,15 +273,47 @@ static void take_over(int number)
 	tpck_sys_kill(-living, SIGCONT);
 }
 
+/* Somebody wanted it to end so. */
+static bool is_wanted(int status)
+{
+	return told_to_end || (WIFSIGNALED(status) && is_sent_to_end(WTERMSIG(status)));
+}
+
+static bool is_to_take_over(int status)
+{
+	if (is_wanted(status) || !twin || atomic_load(&page->left) || !atomic_load(&page->follows) || (world > 1 && !set))
+		return false;
+	if (set && atomic_load(&set->changes))
+		return true;
+	if (!WIFSIGNALED(status))
+		return false;
+	if (!set)
+		return true;
+	if (!tpck_twin_set_changes(set, epoch))
+		return false;
+	tpck_twin_set_tell(set, rank);
+	return true;
+}
+
 static void living_ended(int status)
 {
 	/* A takeover that failed is no end of the program's own. */
 	if (status_before && !atomic_load(&page->live))
 		end_as(status_before);
-	if (!WIFSIGNALED(status) || is_sent_to_end(WTERMSIG(status)) || told_to_end || !twin || atomic_load(&page->left) || !atomic_load(&page->follows))
+	if (is_to_take_over(status))
+		take_over(status);
+	else if (set && twin && status && !is_wanted(status))
+		undecided = (typeof(undecided)){.waits = true, .status = status, .until_ns = tpck_clock_monotonic_ns() + DECIDED_NS};
+	else
 		end_as(status);
-	status_before = status;
-	take_over(WTERMSIG(status));
+}
+
+static void decide(void)
+{
+	if (is_to_take_over(undecided.status))
+		take_over(undecided.status);
+	else if (!twin || told_to_end || !tpck_twin_set_is_undecided(set, rank) || tpck_clock_monotonic_ns() > undecided.until_ns)
+		end_as(undecided.status);
 }
 
 /* The next one begins from the record's base, and meets the same difference, if there is one. */
@@ -239,10 +326,11 @@ static void twin_ended(void)
 	pause = PAUSE_MS << twins_ended;
 	twin = 0;
 	twins_ended++;
+	leave_epoch();
 	atomic_store(&page->twin, 0);
 	folder_remove(page->folder, 3);
 	next_twin_ns = now + pause * 1000000ull;
-	if (twins_ended == TWINS_MAX)
+	if (twins_ended == TWINS_MAX && rank == 0)
 		tpck_log_warn("process %d has no twin from here on: %d ended one behind the other", living, TWINS_MAX);
 }
 
@@ -284,26 +372,80 @@ static void pass_on(int number)
 	tpck_sys_kill(number == SIGCONT ? -living : living, number);
 }
 
+/* ---- several ranks ------------------------------------------------------------------------------------- */
+
+static void join_set(void)
+{
+	if (set || no_set || !atomic_load(&page->held))
+		return;
+	set = tpck_twin_set_join(page->session, rank, world, tpck_sys_getpid(), living, &no_set);
+	if (no_set)
+		tpck_log_warn("process %d has no twin: %s", living, no_set);
+}
+
+/* What others of the set have said. */
+static void look_at_set(void)
+{
+	if (world <= 1)
+		return;
+	join_set();
+	if (!set)
+		return;
+	if (atomic_load(&page->left))
+		atomic_store(&set->seat[rank].ended, 1);
+	if (atomic_load(&set->changes) && !told_to_end && !undecided.waits && !ended_here) {
+		ended_here = true;
+		tpck_sys_kill(living, SIGKILL);
+	} else if (twin && !atomic_load(&set->changes) && atomic_load(&set->over) >= epoch) {
+		end_twin();
+		twin_ended();
+	}
+	if (undecided.waits)
+		decide();
+}
+
+/* Whether there are twins of an epoch of which there is none here. */
+static bool epoch_begins(void)
+{
+	uint32_t newest;
+
+	if (!set || atomic_load(&set->changes) || undecided.waits)
+		return false;
+	if (rank == 0 && tpck_clock_monotonic_ns() >= next_twin_ns && tpck_twin_set_is_free(set)) {
+		tpck_twin_set_begin(set);
+		tpck_twin_set_tell(set, rank);
+	}
+	newest = atomic_load(&set->epoch);
+	if (newest <= epoch || atomic_load(&set->over) >= newest)
+		return false;
+	epoch = newest;
+	atomic_store(&set->seat[rank].epoch, epoch);
+	return true;
+}
+
 static bool wants_twin(void)
 {
-	return !twin && !atomic_load(&page->left) && twins_ended < TWINS_MAX && atomic_load(&page->held) && tpck_clock_monotonic_ns() >= next_twin_ns;
+	if (twin || atomic_load(&page->left) || twins_ended >= TWINS_MAX || !atomic_load(&page->held))
+		return false;
+	return world > 1 ? epoch_begins() : tpck_clock_monotonic_ns() >= next_twin_ns;
 }
 
 /* Returns in a twin only. */
 static void supervise(void)
 {
-	const struct timespec look = {LOOK_MS / 1000, LOOK_MS % 1000 * 1000000};
+	const struct timespec look = {LOOK_MS / 1000, LOOK_MS % 1000 * 1000000}, soon = {0, DECIDES_NS};
 	sigset_t all;
 
 	sigfillset(&all);
 	for (;;) {
 		siginfo_t info;
 		/* A twin is there, or there is nothing to look at: only signals tell. */
-		int number = tpck_sys_sigtimedwait(&all, &info, twin || twins_ended == TWINS_MAX ? NULL : &look, 8);
+		int number = tpck_sys_sigtimedwait(&all, &info, undecided.waits ? &soon : twin || twins_ended == TWINS_MAX ? NULL : &look, 8);
 
 		if (number > 0)
 			pass_on(number);
 		look_at_children();
+		look_at_set();
 		if (!wants_twin())
 			continue;
 		atomic_store(&page->word, TPCK_TWIN_FOLLOW);
@@ -319,7 +461,7 @@ static void supervise(void)
 	}
 }
 
-enum tpck_twin_role tpck_supervise(const char **why)
+enum tpck_twin_role tpck_supervise(uint32_t own_rank, uint32_t ranks, const char **why)
 {
 	const struct sigaction standard = {.sa_handler = SIG_DFL};
 	sigset_t all;
@@ -335,6 +477,8 @@ enum tpck_twin_role tpck_supervise(const char **why)
 		*why = "there is no memory";
 		return TPCK_TWIN_ALONE;
 	}
+	rank = own_rank;
+	world = ranks;
 	page->input_at = tpck_sys_lseek(STDIN_FILENO, 0, SEEK_CUR);
 	own_group = getpgrp();
 	sigfillset(&all);

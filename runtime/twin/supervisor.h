@@ -20,7 +20,7 @@ struct tpck_twin_page {
 	_Atomic int32_t living, twin;    /* processes; twin 0: there is none. [supervisor] */
 	_Atomic uint32_t held;           /* snapshots that the living one has held: from the first on there is a twin. [living] */
 	_Atomic uint32_t word;           /* enum tpck_twin_word, for the twin; a futex. [supervisor] */
-	_Atomic uint32_t follows;        /* the twin runs forward, and can take over. [twin] */
+	_Atomic uint32_t follows;        /* see tpck_supervisor_follows(). [twin] */
 	_Atomic uint32_t takeovers;      /* [supervisor] */
 	_Atomic uint32_t live;           /* the one that took over is live. [living] */
 	_Atomic uint32_t left;           /* the living one executes another program, which has no twin. [living] */
@@ -36,15 +36,21 @@ enum tpck_twin_role {
 };
 
 /* In a process with one thread that has not begun: forks the program, and returns there, and in each twin. In the supervisor the function does not return.
- * ALONE: there is none; *why says why, if that is worth a line. */
-enum tpck_twin_role tpck_supervise(const char **why);
+ * ALONE: there is none; *why says why, if that is worth a line. Of several ranks, all on this node, each has its supervisor, and they act together. */
+enum tpck_twin_role tpck_supervise(uint32_t rank, uint32_t world, const char **why);
 /* NULL in a process without a supervisor. */
 struct tpck_twin_page *tpck_twin_page(void);
+/* The twin: it runs forward, and can take over. */
+void tpck_supervisor_follows(void);
+/* The twin of one of several ranks: the port at which they meet, of their own; 0: there is none. */
+unsigned tpck_supervisor_port(void);
 /* This process is about to execute a program; and could not. */
 void tpck_supervisor_leaves(bool leaves);
 /* Whether the fork that is being made is the supervisor's: for handlers of forks. */
 bool tpck_supervisor_forks(void);
 /* The variable by which `transpckpt run --twin` says of which process it is, by its number: a program that this one starts has it, too. */
 #define TPCK_TWIN_PROCESS "TPCK_TWIN_PROCESS"
+/* The variable that says, in a program that has a twin and in what it starts, that there is one. */
+#define TPCK_TWIN_BELOW "_TRANSPCKPT_TWIN_BELOW"
 
 #endif

@@ -334,7 +334,7 @@ struct tpck_control {
 	_Atomic uint64_t image_bytes;  /* [agent] data bytes that every image file is prefaulted for */
 	_Atomic uint64_t exit_status;  /* [shim] 0 while running; 1 + status once it ended by itself */
 	_Atomic uint64_t durable_step; /* [agent] newest step published by this generation */
-	_Atomic uint64_t committed_step; /* [agent] newest that ranks on several nodes have agreed on; 0: none */
+	_Atomic uint64_t committed_step; /* [agent] newest that all ranks have; 0: none */
 	_Atomic uint64_t alive_ns;     /* [shim] CLOCK_MONOTONIC of the last boundary */
 	uint32_t world, apart;         /* [agent] ranks of the launch; 1: some of them are on other nodes */
 	uint64_t launch;               /* [agent] see struct tpck_hello */

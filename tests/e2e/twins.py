@@ -14,8 +14,9 @@ def started_at(pid):
 
 
 def processes(start):
-    """The living one and its twin, None where there is none. The older one lives."""
-    there = sorted((at, pid) for pid in job.children_of(start.process.pid) for at in [started_at(pid)] if at is not None)
+    """The living one and its twin, None where there is none. The older one lives. Of a start, or of the supervisor of this number."""
+    leader = start if isinstance(start, int) else start.process.pid
+    there = sorted((at, pid) for pid in job.children_of(leader) for at in [started_at(pid)] if at is not None)
     return (*(pid for _, pid in there), None, None)[:2]
 
 

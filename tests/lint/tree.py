@@ -36,7 +36,7 @@ MAY_INCLUDE = {
     "runtime/follow": {"runtime/base", "runtime/wire", "runtime/track", "runtime/replay", "runtime/files"},
     "runtime/programs": {"runtime/base", "runtime/wire", "runtime/view", "runtime/track", "runtime/replay", "runtime/follow"},
     "runtime/network": {"runtime/base", "runtime/wire", "runtime/view", "runtime/track", "runtime/replay"},
-    "runtime/twin": {"runtime/base"},
+    "runtime/twin": {"runtime/base", "runtime/wire"},
     "runtime/capture": {"runtime/" + r for r in SHIM_SIDE - {"engine", "twin", "follow", "files", "programs", "network", "view", "reach"}},
     "runtime/engine": {"runtime/" + r for r in SHIM_SIDE} | {"kernels"},
     "runtime/policy": {"runtime/base", "runtime/wire"},

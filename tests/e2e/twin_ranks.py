@@ -1,0 +1,177 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+# needs: cores=1.5 memory=3G about=60s
+"""Jobs of several ranks that have twins: ranks are killed, and all change over to their twins. Whoever launched them sees no process end, and they end with
+the bytes of a run that was left alone.
+
+  twin_ranks.py [STAGE...]     environment: SEED, LAYOUTS=all"""
+import os
+import re
+import signal
+import sys
+import time
+
+import job
+import twins
+from ranks import Ranks
+
+checks = job.Checks()
+
+
+class Twins(Ranks):
+    def start(self, **more):
+        return self.begin(self.work, {**self.place.environment, **more}, os.path.join(self.place.build, "transpckpt") + " run --twin --")
+
+    def supervisors(self, start):
+        """By rank: the processes that were launched."""
+        found = {}
+        for pid in job.children_of(start.process.pid):
+            try:
+                with open(f"/proc/{pid}/environ", "rb") as f:
+                    ranks = [v[5:] for v in f.read().split(b"\0") if v.startswith(b"RANK=")]
+                found.update({int(ranks[0]): pid} if ranks and job.children_of(pid) else {})
+            except OSError:
+                pass
+        return found
+
+    def covered(self, start):
+        """The living ones by rank, where each has a twin that follows; else None."""
+        there = {rank: twins.processes(pid) for rank, pid in self.supervisors(start).items()}
+        if len(there) < self.ranks or not all(twin and twins.follows(twin) for _, twin in there.values()):
+            return None
+        return {rank: living for rank, (living, _) in there.items()}
+
+    def kill(self, start, which, after=0.0, number=signal.SIGKILL):
+        """Ends the living ones of these ranks once all have twins. False: they ended before."""
+        if not start.until(lambda: self.covered(start)):
+            return False
+        time.sleep(after)
+        living = self.covered(start)
+        if not living or not start.running():
+            return False
+        for rank in which:
+            job.signal_if_there(living[rank], number)
+        return True
+
+    def takeovers(self):
+        return [len(job.LIVE.findall(text)) for text in self.said()]
+
+    def changed_over(self, start, times):
+        return start.until(lambda: self.takeovers() == [times] * self.ranks)
+
+
+def ended_equal(this, start, what, takeovers):
+    status = start.wait()
+    wrong = ([f"status {status}"] if status else []) + this.differences()
+    if this.takeovers() != [takeovers] * this.ranks:
+        wrong.append(f"takeovers {this.takeovers()}, not {takeovers} of each")
+    checks.ok(not wrong, what, *wrong, this.story())
+
+
+def killed_again_and_again(rng, ranks, *more, steps, kills):
+    with job.Place() as place:
+        this = Twins(place, ranks, *more, steps=steps, together=True)
+        this.run_plain()
+        start, killed = this.start(), 0
+        begun = start.until(lambda: this.covered(start)) and this.supervisors(start)
+        for number in kills:
+            killed += this.kill(start, [rng.randrange(ranks)], rng.uniform(0, 0.3) if killed else 0, number)
+            if not this.changed_over(start, killed):
+                break
+        checks.ok(not start.running() or this.supervisors(start) == begun, "the processes that were launched are the same all the time")
+        ended_equal(this, start, f"{ranks} ranks{''.join(' ' + m for m in more)}: {killed} kills, the same bytes", killed)
+
+
+def killed(rng):
+    killed_again_and_again(rng, 2, steps=900, kills=(signal.SIGKILL, signal.SIGSEGV, signal.SIGKILL))
+
+
+def layouts(rng):
+    """Data parallel, a sharded optimizer, tensor and pipeline parallel, and all of them at once; one of these, unless LAYOUTS=all."""
+    every = [(4, 400, ["--zero", "--chatty"]), (2, 500, ["--tp 2"]), (2, 500, ["--pp 2"]), (8, 150, ["--tp 2", "--pp 2"])]
+    for ranks, steps, more in every if os.environ.get("LAYOUTS") == "all" else rng.sample(every, 1):
+        killed_again_and_again(rng, ranks, *more, steps=steps, kills=(signal.SIGKILL, signal.SIGABRT))
+
+
+def together(_):
+    """All ranks at one moment; and a rank that ends with an error of its own as another one is killed, before that one's supervisor knows of it."""
+    with job.Place() as place:
+        this = Twins(place, 2, steps=900, together=True)
+        this.run_plain()
+        start = this.start(LD_PRELOAD=job.built(place, "gives_up.so", "gives_up.c"))
+        this.kill(start, [0, 1])
+        this.changed_over(start, 1)
+        start.until(lambda: this.covered(start))
+        supervisor, living = this.supervisors(start).get(0), this.covered(start)
+        if not checks.ok(supervisor and living, "two ranks are killed at one moment: both have twins again", this.story()):
+            return
+        os.kill(supervisor, signal.SIGSTOP)
+        job.signal_if_there(living[0])
+        os.kill(living[1], signal.SIGUSR2)
+        gone = start.until(lambda: twins.started_at(living[1]) is None)
+        time.sleep(0.2)
+        checks.ok(gone and start.running(), "who ends as another one is being killed waits for what is decided")
+        os.kill(supervisor, signal.SIGCONT)
+        ended_equal(this, start, "and the same bytes", 2)
+        start = this.start(LD_PRELOAD=os.path.join(place.root, "gives_up.so"))
+        start.until(lambda: this.covered(start))
+        os.kill(this.covered(start)[1], signal.SIGUSR2)
+        checks.ok(start.wait() == 3 and this.takeovers() == [0, 0], "who ends with an error while the others live ends the job", this.story())
+
+
+def twin_is_hurt(_):
+    """Where a rank's twin ends all do, and there are new ones."""
+    with job.Place() as place:
+        this = Twins(place, 2, steps=900, together=True)
+        this.run_plain()
+        start = this.start()
+        start.until(lambda: this.covered(start))
+        first = {rank: twins.processes(pid)[1] for rank, pid in this.supervisors(start).items()}
+        job.signal_if_there(first.get(1))
+
+        def others():
+            return this.covered(start) and all(twins.processes(pid)[1] != first[rank] for rank, pid in this.supervisors(start).items())
+        checks.ok(start.until(others), "the twin of one rank is killed: all have others", this.story())
+        this.place.signal_agents()
+        this.kill(start, [1])
+        ended_equal(this, start, "and take over, with a new agent", 1)
+
+
+def ends(_):
+    with job.Place() as place:
+        this = Twins(place, 2, steps=100000, together=True)
+        start = this.start()
+        start.until(lambda: this.covered(start))
+        supervisors = this.supervisors(start)
+        os.kill(supervisors[0], signal.SIGTERM)
+        status = start.wait()
+        checks.ok(status == 128 + signal.SIGTERM and this.takeovers() == [0, 0], "a rank that is told to end ends, and so does the job", status, this.story())
+        left = [pid for pid in supervisors.values() if twins.started_at(pid)]
+        checks.ok(not left, "nothing is left of it", left)
+
+
+def differs(_):
+    """A rank that does not repeat itself."""
+    with job.Place() as place:
+        drift = f'LD_PRELOAD={job.built(place, "drift.so", "drift.c")} DRIFT_AT=150'
+        this = Twins(place, 2, steps=700, settings=f'[ $RANK = 0 ] || export {drift};')
+        start = this.start()
+        status = start.wait()
+        checks.ok(status == 0 and this.takeovers() == [0, 0], "a rank that does not repeat itself: the job ends as ever", status, this.story())
+        said = this.said()
+        checks.ok(re.search(r"the twin of process \d+ ends at step \d+: iteration \d+, .*; the program is not touched", said[1]) and "ends at step" not in said[0],
+                  "its twin says where it differs, and the other rank's says nothing", this.story())
+
+
+STAGES = {"killed": killed, "layouts": layouts, "together": together, "hurt": twin_is_hurt, "ends": ends, "differs": differs}
+
+
+def main():
+    rng = job.drawn_from()
+    for name in sys.argv[1:] or STAGES:
+        STAGES[name](rng)
+    checks.end()
+
+
+if __name__ == "__main__":
+    main()
