@@ -173,6 +173,7 @@ CUresult tpck_hook_cuCtxSynchronize(void)
 {
 	CUresult result = TPCK_CALL(cuCtxSynchronize);
 
+	tpck_cuda_note(result);
 	tpck_engine_device_waited();
 	return result;
 }
@@ -182,6 +183,7 @@ CUresult tpck_hook_cuCtxSynchronize_v2(CUcontext ctx)
 {
 	CUresult result = TPCK_CALL(cuCtxSynchronize_v2, ctx);
 
+	tpck_cuda_note(result);
 	tpck_engine_device_waited();
 	return result;
 }

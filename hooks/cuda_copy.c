@@ -74,6 +74,7 @@ static void note_target(const struct copy *copy)
 
 static void copy_end(struct tpck_thread *self, const struct copy *copy, struct tpck_call *call, CUresult result)
 {
+	tpck_cuda_note(result);
 	if (result == CUDA_SUCCESS && copy->direction == TO_HOST)
 		tpck_engine_read_back(self, call, (const void *)copy->dst, copy->src, copy->bytes, copy->queued);
 	tpck_engine_after(self, call);

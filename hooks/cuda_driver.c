@@ -8,6 +8,7 @@
 
 #include "hooks/hooks.h"
 #include "runtime/base/layout.h"
+#include "runtime/twin/supervisor.h"
 #include "shim/table.h"
 
 struct tpck_cuda tpck_cuda TPCK_LARGE;
@@ -49,4 +50,32 @@ int tpck_cuda_bind(void)
 #include "hooks/cuda_used.def"
 #undef TPCK_USE
 	return 0;
+}
+
+/* Those of which NVIDIA's manual of the driver (CUresult) says that the process has to be ended and started again, and what a device says that is gone. */
+static bool is_for_good(CUresult result)
+{
+	switch (result) {
+	case CUDA_ERROR_ECC_UNCORRECTABLE:
+	case CUDA_ERROR_NVLINK_UNCORRECTABLE:
+	case CUDA_ERROR_ILLEGAL_ADDRESS:
+	case CUDA_ERROR_LAUNCH_TIMEOUT:
+	case CUDA_ERROR_ASSERT:
+	case CUDA_ERROR_HARDWARE_STACK_ERROR:
+	case CUDA_ERROR_ILLEGAL_INSTRUCTION:
+	case CUDA_ERROR_MISALIGNED_ADDRESS:
+	case CUDA_ERROR_INVALID_ADDRESS_SPACE:
+	case CUDA_ERROR_INVALID_PC:
+	case CUDA_ERROR_LAUNCH_FAILED:
+	case CUDA_ERROR_DEVICE_UNAVAILABLE:
+		return true;
+	default:
+		return false;
+	}
+}
+
+void tpck_cuda_failed(CUresult result)
+{
+	if (is_for_good(result))
+		tpck_supervisor_excuse(TPCK_TWIN_DEVICE);
 }

@@ -90,4 +90,12 @@ static inline void tpck_cuda_context_seen(void)
 		tpck_cuda_context_look();
 }
 
+/* What the driver has said to the program: of an error that is for good the supervisor is told. */
+void tpck_cuda_failed(CUresult result);
+static inline void tpck_cuda_note(CUresult result)
+{
+	if (__builtin_expect(result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_READY, 0))
+		tpck_cuda_failed(result);
+}
+
 #endif

@@ -141,6 +141,7 @@ static CUresult launch(CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsi
 	tpck_cuda_graph_node(&call);
 	if (goes(self, &call, f, params))
 		result = TPCK_CALL(cuLaunchKernel, f, gx, gy, gz, bx, by, bz, shared, stream, params, extra);
+	tpck_cuda_note(result);
 	tpck_engine_after(self, &call);
 	tpck_engine_leave(self);
 	return result;
@@ -180,6 +181,7 @@ static CUresult launch_ex(const CUlaunchConfig *config, CUfunction f, void **par
 	tpck_cuda_graph_node(&call);
 	if (goes(self, &call, f, params))
 		result = TPCK_CALL(cuLaunchKernelEx, config, f, params, extra);
+	tpck_cuda_note(result);
 	tpck_engine_after(self, &call);
 	tpck_engine_leave(self);
 	return result;
@@ -217,6 +219,7 @@ static CUresult launch_cooperative(CUfunction f, const unsigned grid[3], const u
 	if (goes(self, &call, f, params))
 		result = TPCK_CALL(cuLaunchCooperativeKernel, f, grid[0], grid[1], grid[2], block[0], block[1],
 				   block[2], shared, stream, params);
+	tpck_cuda_note(result);
 	tpck_engine_after(self, &call);
 	tpck_engine_leave(self);
 	return result;
@@ -294,6 +297,7 @@ static CUresult graph_launch(CUgraphExec graph, CUstream stream)
 	if (calls && (go == TPCK_GO_ANSWERED || call.gated))
 		tpck_communicator_calls_count(calls);
 	tpck_communicator_calls_drop(calls);
+	tpck_cuda_note(result);
 	tpck_engine_after(self, &call);
 	tpck_engine_leave(self);
 	return result;

@@ -141,6 +141,7 @@ static CUresult stream_synchronize(CUstream stream)
 		return TPCK_CALL(cuStreamSynchronize, stream);
 	tpck_engine_waiting(self);
 	result = TPCK_CALL(cuStreamSynchronize, stream);
+	tpck_cuda_note(result);
 	if (result == CUDA_SUCCESS)
 		tpck_engine_waited(self, stream);
 	tpck_engine_leave(self);
@@ -169,6 +170,7 @@ static CUresult stream_query(CUstream stream)
 		result = (CUresult)answer;
 	} else {
 		result = TPCK_CALL(cuStreamQuery, stream);
+		tpck_cuda_note(result);
 		tpck_engine_query_note(self, (int)result);
 	}
 	tpck_engine_leave(self);
@@ -197,6 +199,7 @@ CUresult tpck_hook_cuEventQuery(CUevent hEvent)
 		result = (CUresult)answer;
 	} else {
 		result = TPCK_CALL(cuEventQuery, hEvent);
+		tpck_cuda_note(result);
 		tpck_engine_query_note(self, (int)result);
 	}
 	tpck_engine_leave(self);
@@ -207,6 +210,7 @@ CUresult tpck_hook_cuEventSynchronize(CUevent hEvent)
 {
 	CUresult result = TPCK_CALL(cuEventSynchronize, hEvent);
 
+	tpck_cuda_note(result);
 	tpck_engine_device_waited();
 	return result;
 }

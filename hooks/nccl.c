@@ -12,6 +12,7 @@
 #include "runtime/base/layout.h"
 #include "runtime/base/log.h"
 #include "runtime/track/communicators.h"
+#include "runtime/twin/supervisor.h"
 #include "shim/doors.h"
 #include "shim/driver.h"
 
@@ -159,6 +160,9 @@ ncclResult_t tpck_nccl_result(struct tpck_thread *self, ncclComm_t handle, const
 
 	if (__builtin_expect(result == ncclSuccess || result == ncclInProgress || !self, 1))
 		return result;
+	/* Not those of a program that calls it in a wrong way. */
+	if (result != ncclInvalidArgument && result != ncclInvalidUsage)
+		tpck_supervisor_excuse(TPCK_TWIN_COMMUNICATOR);
 	communicator = handle ? tpck_communicator_find(handle) : NULL;
 	if (atomic_exchange(communicator ? &communicator->failed : &said, true))
 		return result;

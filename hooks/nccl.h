@@ -31,7 +31,7 @@ typedef struct ncclDevComm ncclDevComm_t;
 typedef struct ncclGinBarrierHandle ncclGinBarrierHandle_t;
 typedef struct ncclDevResourceRequirements ncclDevResourceRequirements_t;
 
-enum { ncclSuccess = 0, ncclSystemError = 2, ncclInProgress = 7 };
+enum { ncclSuccess = 0, ncclSystemError = 2, ncclInvalidArgument = 4, ncclInvalidUsage = 5, ncclInProgress = 7 };
 #define NCCL_SPLIT_NOCOLOR -1
 
 /* Each function by its name and by its profiling name. */

@@ -354,6 +354,9 @@ TPCK_AT_START void tpck_engine_end(int status)
 	if (!self || mode == TPCK_MODE_OFF || mode == TPCK_MODE_EARLY || !engine->control || getpid() != engine->pid)
 		return;
 	self->depth++;
+	/* Who goes on has all of it in memory. */
+	if (mode == TPCK_MODE_LIVE && status && tpck_following_excuses())
+		seconds = 0;
 	/* A program that was killed behind its last operation has nothing more to do on the device: it ends live, as it would have. */
 	if (mode == TPCK_MODE_FORWARD && !status && tpck_forward_complete()) {
 		tpck_resume_at_boundary(self);

@@ -39,6 +39,8 @@
 #define LOOK_NS 5000000
 #define FIRST_NS 30000000000ull
 enum { ENDS_WITH = 125, LOOKS_A_SECOND = 200 };
+/* Of an iteration that takes long, so many are waited for. */
+enum { STALLED_ITERATIONS = 10 };
 
 static struct tpck_engine *const engine = &tpck_engine;
 static _Atomic bool following;
@@ -97,6 +99,18 @@ void tpck_following_held(const char *session)
 		snprintf(page->session, sizeof page->session, "%s", session);
 	}
 	atomic_fetch_add(&page->held, 1);
+}
+
+bool tpck_following_excuses(void)
+{
+	struct tpck_twin_page *page = tpck_twin_page();
+	const char *on = engine->settings.twin_on;
+
+	if (!page || atomic_load(&page->living) != tpck_sys_getpid() || !atomic_load(&page->follows))
+		return false;
+	if (strcmp(on, "status") == 0 || strcmp(on, "any") == 0)
+		tpck_supervisor_excuse(TPCK_TWIN_ANY_STATUS);
+	return atomic_load(&page->excuse) != TPCK_TWIN_BLAMED;
 }
 
 /* The newest snapshot that is committed, of several ranks by all. False: there is none yet. */
@@ -203,11 +217,25 @@ static void look_at_memory(void)
 		tpck_following_end("what the program has written takes more memory than TRANSPCKPT_TWIN_BYTES");
 }
 
+/* Whoever started it wants that. */
+static void look_at_stall(void)
+{
+	uint64_t since = atomic_load(&living.control->alive_ns), continued = atomic_load(&tpck_twin_page()->continued_ns), now = tpck_clock_monotonic_ns();
+	double limit = engine->settings.stall_sec * 1e9, iterations = STALLED_ITERATIONS * (double)living.control->status.iteration_ns;
+	const char *on = engine->settings.twin_on;
+
+	since = continued > since ? continued : since;
+	if (limit > 0 && (strcmp(on, "stall") == 0 || strcmp(on, "any") == 0) && !living.control->exit_status && now > since &&
+	    (double)(now - since) > limit && (double)(now - since) > iterations)
+		tpck_supervisor_stalls();
+}
+
 static void look(void)
 {
 	struct tpck_image_header image;
 
 	look_at_memory();
+	look_at_stall();
 	if (living.says)
 		atomic_store_explicit(&living.says->proven, tpck_forward_reached(), memory_order_relaxed);
 	if (living.control->status.last_step <= living.step || !newest(&image) || image.step <= living.step)

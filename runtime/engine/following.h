@@ -17,6 +17,8 @@ bool tpck_following(void);
 void tpck_following_end(const char *why) __attribute__((noreturn));
 /* In any program that has a supervisor: it has held a snapshot, in that session. */
 void tpck_following_held(const char *session);
+/* Such a program ends with a status other than 0: whether a twin takes over all the same (enum tpck_twin_excuse). */
+bool tpck_following_excuses(void);
 /* The process is live. */
 void tpck_following_live(void);
 

@@ -133,6 +133,8 @@ bool tpck_follow_kept_from(unsigned first, unsigned *kept);
 /* ---- what processes see of the overlay that the program has made and that run for real (seen.c) ---- */
 /* Before running forward: in this session's folder. */
 void tpck_follow_show(const char *session);
+/* In another session's, too. */
+void tpck_follow_show_too(const char *from, const char *session);
 /* In such a process: what is in the session's folder, or, with NULL, what it has from the process that it was forked from. */
 void tpck_follow_see(const char *session);
 extern _Atomic bool tpck_follow_sees_now __attribute__((visibility("hidden")));

@@ -71,6 +71,15 @@ void tpck_follow_show(const char *session)
 	table->magic = MAGIC;
 }
 
+void tpck_follow_show_too(const char *from, const char *session)
+{
+	char old[PATH], new[PATH];
+
+	if (table && snprintf(old, sizeof old, "%s/" TPCK_SEEN, from) < (int)sizeof old &&
+	    snprintf(new, sizeof new, "%s/" TPCK_SEEN, session) < (int)sizeof new)
+		(void)tpck_sys_linkat(AT_FDCWD, old, AT_FDCWD, new, 0);
+}
+
 static struct slot *slot_of(uint64_t digest, bool takes)
 {
 	for (uint32_t i = 0; i < SLOTS; i++) {

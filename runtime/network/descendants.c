@@ -122,6 +122,8 @@ void tpck_network_session(const char *folder, const struct tpck_log_position *cu
 
 	tpck_started_leaves();
 	own_failed = false;
+	if (own.state && session[0] && strcmp(session, folder) != 0)
+		tpck_speakers_move(session, folder);
 	if (snprintf(session, sizeof session, "%s", folder) >= (int)sizeof session) {
 		session[0] = '\0';
 		say_lost("programs say that are started", "the path of the session's folder is too long");

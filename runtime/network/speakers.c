@@ -74,6 +74,17 @@ int tpck_speakers_open(struct tpck_speakers_of *of, const char *session)
 	return magic ? EINVAL : EAGAIN;
 }
 
+/* Whoever has it mapped is known by its path, as the kernel says it, which follows. */
+void tpck_speakers_move(const char *from, const char *to)
+{
+	char state[2][PATH], mail[2][PATH];
+
+	if (!paths(from, state[0], mail[0]) || !paths(to, state[1], mail[1]))
+		return;
+	(void)tpck_sys_renameat(AT_FDCWD, mail[0], AT_FDCWD, mail[1]);
+	(void)tpck_sys_renameat(AT_FDCWD, state[0], AT_FDCWD, state[1]);
+}
+
 void tpck_speakers_add(struct tpck_speakers *of, int pid, uint32_t number, unsigned flags)
 {
 	uint32_t at;

@@ -49,6 +49,8 @@ struct tpck_speakers_of {
 
 /* In the session's folder, or, with NULL, for forked children alone. Others cannot open it yet. False: there is no memory. */
 bool tpck_speakers_new(struct tpck_speakers_of *of, const char *session);
+/* The files go from one session to another: others find them there. */
+void tpck_speakers_move(const char *from, const char *to);
 /* What it says is true from here on: others may open it. */
 void tpck_speakers_ready(struct tpck_speakers *of);
 /* What the root with this session has made. 0, EAGAIN: the root is still at it, or EINVAL: it cannot be shared; then there is nothing in *of. */

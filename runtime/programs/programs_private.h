@@ -213,6 +213,8 @@ const char *tpck_known_behind(unsigned *count);
 void tpck_child_name_add(char names[TPCK_PROGRAM_NAMES], const char *name);
 
 /* ---- starts.c ---- */
+/* The session that the program goes on with has another folder: what others look for is there, too. */
+void tpck_starts_move(const char *to);
 /* In a forked child that stays, or a program that was started, while the process with the log runs forward: these of its descriptors go where that one's output does. */
 void tpck_starts_output(unsigned descriptors);
 /* In a forked child: it is the child at this place. True: it, or the program that it executes, had ended in the first run. */

@@ -184,6 +184,20 @@ int tpck_programs_forward(const char *folder, const char *library)
 	return result;
 }
 
+/* Who was started before knows the former one. */
+void tpck_starts_move(const char *to)
+{
+	char old[340], new[340];
+
+	if (!page)
+		return;
+	snprintf(old, sizeof old, "%s/" TPCK_STANDIN_CONTROL, session);
+	snprintf(new, sizeof new, "%s/" TPCK_STANDIN_CONTROL, to);
+	(void)tpck_sys_linkat(AT_FDCWD, old, AT_FDCWD, new, 0);
+	tpck_follow_show_too(session, to);
+	snprintf(session, sizeof session, "%s", to);
+}
+
 TPCK_AT_START void tpck_programs_started(void (*how)(void), const char *library)
 {
 	own_library = library;

@@ -73,8 +73,24 @@ struct tpck_writings *tpck_unwritten_all(void)
 	return all;
 }
 
+/* A twin has had a folder of its own until now. */
+static bool moves_from(const char *from, const char *to)
+{
+	char old[sizeof session + 16], new[sizeof session + 16];
+
+	if (!all || !*from || strcmp(from, to) == 0)
+		return false;
+	snprintf(old, sizeof old, "%s/" TPCK_WRITTEN, from);
+	snprintf(new, sizeof new, "%s/" TPCK_WRITTEN, to);
+	if (tpck_sys_linkat(AT_FDCWD, old, AT_FDCWD, new, 0))
+		early_failed = true;
+	tpck_starts_move(to);
+	return true;
+}
+
 int tpck_programs_session(const char *folder)
 {
+	bool moves = strlen(folder) < sizeof session && moves_from(session, folder);
 	int result = 0, saved = errno;
 
 	if (snprintf(session, sizeof session, "%s", folder) >= (int)sizeof session) {
@@ -104,6 +120,8 @@ int tpck_programs_session(const char *folder)
 	tpck_spin_unlock(&making);
 	if (!all)
 		session[0] = '\0';
+	if (moves)
+		tpck_unwritten_inherit();
 	errno = saved;
 	return result;
 }

@@ -76,6 +76,18 @@ bool tpck_supervisor_forks(void)
 	return forks;
 }
 
+void tpck_supervisor_excuse(enum tpck_twin_excuse excuse)
+{
+	if (page && atomic_load(&page->living) == tpck_sys_getpid() && atomic_load(&page->excuse) < excuse)
+		atomic_store(&page->excuse, excuse);
+}
+
+void tpck_supervisor_stalls(void)
+{
+	if (!atomic_exchange(&page->stalls, 1))
+		tpck_sys_kill(tpck_sys_getppid(), SIGCHLD);
+}
+
 void tpck_supervisor_follows(void)
 {
 	atomic_store(&page->follows, 1);
@@ -235,19 +247,26 @@ static bool is_sent_to_end(int number)
 	return number == SIGINT || number == SIGTERM || number == SIGHUP || number == SIGQUIT || number == SIGUSR1 || number == SIGUSR2;
 }
 
+static const char *const excuses[] = {
+	[TPCK_TWIN_BLAMED] = " as another rank's was ended", [TPCK_TWIN_COMMUNICATOR] = " behind an error of NCCL",
+	[TPCK_TWIN_DEVICE] = " behind an error of the device", [TPCK_TWIN_ANY_STATUS] = "",
+};
+
 static void take_over(int status)
 {
 	bool foreground = has_terminal(living);
 
 	status_before = status;
-	if (ended_here)
+	if (ended_here && atomic_load(&page->stalls))
+		tpck_log_warn("process %d has ended no iteration for too long, and was ended; its twin, process %d, takes over", living, twin);
+	else if (ended_here)
 		tpck_log_info("process %d was ended as another rank's was; its twin, process %d, takes over", living, twin);
 	else if (WIFSIGNALED(status))
 		tpck_log_warn("process %d was ended by signal %d (%s); its twin, process %d, takes over", living, WTERMSIG(status),
 			      strsignal(WTERMSIG(status)), twin);
 	else
-		tpck_log_warn("process %d ended with status %d as another rank's was ended; its twin, process %d, takes over", living,
-			      WEXITSTATUS(status), twin);
+		tpck_log_warn("process %d ended with status %d%s; its twin, process %d, takes over", living, WEXITSTATUS(status),
+			      excuses[atomic_load(&page->excuse)], twin);
 	if (set)
 		tpck_twin_set_leave(set);
 	set = NULL;
@@ -263,6 +282,8 @@ static void take_over(int status)
 	if (foreground)
 		give_terminal(living);
 	atomic_store(&page->held, 0);
+	atomic_store(&page->excuse, TPCK_TWIN_BLAMED);
+	atomic_store(&page->stalls, 0);
 	atomic_store(&page->living, living);
 	atomic_store(&page->twin, 0);
 	atomic_store(&page->live, 0);
@@ -279,13 +300,24 @@ static bool is_wanted(int status)
 	return told_to_end || (WIFSIGNALED(status) && is_sent_to_end(WTERMSIG(status)));
 }
 
+static bool is_sudden(int status)
+{
+	uint32_t excuse = atomic_load(&page->excuse);
+
+	if (WIFSIGNALED(status))
+		return true;
+	/* What NCCL says may follow from another rank's end, which is judged by its own supervisor. */
+	return WEXITSTATUS(status) && (excuse > TPCK_TWIN_COMMUNICATOR ||
+				       (excuse == TPCK_TWIN_COMMUNICATOR && !(set && tpck_twin_set_is_undecided(set, rank))));
+}
+
 static bool is_to_take_over(int status)
 {
 	if (is_wanted(status) || !twin || atomic_load(&page->left) || !atomic_load(&page->follows) || (world > 1 && !set))
 		return false;
 	if (set && atomic_load(&set->changes))
 		return true;
-	if (!WIFSIGNALED(status))
+	if (!is_sudden(status))
 		return false;
 	if (!set)
 		return true;
@@ -347,6 +379,8 @@ static void living_stopped(int number)
 		give_terminal(own_group);
 	tpck_sys_kill(tpck_sys_getpid(), SIGSTOP);
 	/* Somebody has it go on. */
+	atomic_store(&page->continued_ns, tpck_clock_monotonic_ns());
+	atomic_store(&page->stalls, 0);
 	tpck_sys_kill(-living, SIGCONT);
 }
 
@@ -370,6 +404,19 @@ static void pass_on(int number)
 		return;
 	told_to_end = told_to_end || is_sent_to_end(number);
 	tpck_sys_kill(number == SIGCONT ? -living : living, number);
+}
+
+/* The living one is there, and does nothing. */
+static void look_at_stall(void)
+{
+	if (!atomic_load(&page->stalls) || ended_here || told_to_end || !twin || !atomic_load(&page->follows) || undecided.waits || (world > 1 && !set))
+		return;
+	if (set && !tpck_twin_set_changes(set, epoch))
+		return;
+	if (set)
+		tpck_twin_set_tell(set, rank);
+	ended_here = true;
+	tpck_sys_kill(living, SIGKILL);
 }
 
 /* ---- several ranks ------------------------------------------------------------------------------------- */
@@ -445,6 +492,7 @@ static void supervise(void)
 		if (number > 0)
 			pass_on(number);
 		look_at_children();
+		look_at_stall();
 		look_at_set();
 		if (!wants_twin())
 			continue;

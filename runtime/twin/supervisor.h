@@ -13,6 +13,14 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+/* Why a program that ends with a status other than 0 may be taken over from. */
+enum tpck_twin_excuse {
+	TPCK_TWIN_BLAMED,       /* by nothing */
+	TPCK_TWIN_COMMUNICATOR, /* NCCL has failed, perhaps since another rank has ended */
+	TPCK_TWIN_DEVICE,       /* the device fails for good */
+	TPCK_TWIN_ANY_STATUS,   /* whoever started the program wants so */
+};
+
 enum tpck_twin_word { TPCK_TWIN_FOLLOW, TPCK_TWIN_TAKE_OVER };
 
 /* Memory that supervisor, program and twin share. */
@@ -24,6 +32,9 @@ struct tpck_twin_page {
 	_Atomic uint32_t takeovers;      /* [supervisor] */
 	_Atomic uint32_t live;           /* the one that took over is live. [living] */
 	_Atomic uint32_t left;           /* the living one executes another program, which has no twin. [living] */
+	_Atomic uint32_t excuse;         /* enum tpck_twin_excuse. [living] */
+	_Atomic uint32_t stalls;         /* 1: the living one has ended no iteration for long. [twin] */
+	_Atomic uint64_t continued_ns;   /* CLOCK_MONOTONIC at which the living one was last told to go on, having been stopped. [supervisor] */
 	int64_t input_at;                /* place in standard input at the start, if that is a file. [supervisor] */
 	char session[256];               /* of the living one, before `held` counts. [living] */
 	char folder[256];                /* of the twin's own, in memory; the supervisor removes it. [twin] */
@@ -40,6 +51,10 @@ enum tpck_twin_role {
 enum tpck_twin_role tpck_supervise(uint32_t rank, uint32_t world, const char **why);
 /* NULL in a process without a supervisor. */
 struct tpck_twin_page *tpck_twin_page(void);
+/* The program: one that ends with a status other than 0 has this excuse. */
+void tpck_supervisor_excuse(enum tpck_twin_excuse excuse);
+/* The twin: the living one is to be ended, as it stalls. */
+void tpck_supervisor_stalls(void);
 /* The twin: it runs forward, and can take over. */
 void tpck_supervisor_follows(void);
 /* The twin of one of several ranks: the port at which they meet, of their own; 0: there is none. */

@@ -124,6 +124,43 @@ def ends():
         checks.ok(start.wait() == plain.wait() != 0, "a status is passed on", f"{start.process.returncode} {plain.process.returncode}")
 
 
+def errors():
+    """What else than a signal a twin takes over after: a device that fails for good; and, where one wants that, any error status, and a program that stands."""
+    with job.Place() as place:
+        this = trainer(place)
+        this.run_plain()
+        # A twin launches nothing before it is live: then the device fails again after as many kernels.
+        start = start_of(this, environment={"SIMGPU_FAULT": "sticky@120000"})
+        status = start.wait()
+        times = twins.taken_over(start)
+        checks.ok(status == 0 and times and not job.differences(this.plain, this.out), f"a device that fails for good, {times} times: the same bytes",
+                  status, start.said()[-1500:])
+        checks.ok(start.said().count("behind an error of the device; its twin") == times,
+                  "and a line says so", start.said()[-1500:])
+    with job.Place() as place:
+        this = trainer(place)
+        this.run_plain()
+        gives_up = {"LD_PRELOAD": job.built(place, "gives_up.so", "gives_up.c")}
+        start = start_of(this, environment=gives_up, name="given_up")
+        start.until(lambda: twins.covered(start))
+        os.kill(twins.covered(start), signal.SIGUSR2)
+        checks.ok(start.wait() == 3 and not twins.taken_over(start), "an error status is passed on", start.said())
+        start = start_of(this, environment={**gives_up, "TRANSPCKPT_TWIN_ON": "status"}, name="status")
+        start.until(lambda: twins.covered(start))
+        os.kill(twins.covered(start), signal.SIGUSR2)
+        ended_equal(this, start, "and is a reason to take over with TRANSPCKPT_TWIN_ON=status: the same bytes")
+        checks.ok(re.search(r"process \d+ ended with status 3; its twin, process \d+, takes over", start.said()), "and a line says so", start.said())
+    with job.Place() as place:
+        this = trainer(place)
+        this.run_plain()
+        start = start_of(this, environment={"TRANSPCKPT_TWIN_ON": "stall", "TRANSPCKPT_STALL_SEC": "2", "SIMGPU_FAULT": "stall@60000"})
+        status = start.wait()
+        times = twins.taken_over(start)
+        checks.ok(status == 0 and times and not job.differences(this.plain, this.out), f"a program that stands, {times} times: the same bytes with stall",
+                  status, start.said()[-1500:])
+        checks.ok(start.said().count("has ended no iteration for too long") == times, "and a line says so", start.said()[-1500:])
+
+
 def let_go(folder):
     with open(os.path.join(folder, "go"), "w", encoding="utf-8"):
         pass
@@ -251,7 +288,7 @@ def main():
     # Whoever runs this in the background may have it ignore what a terminal's key sends.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     rng = random.Random(seed)
-    stages = {"killed": lambda: killed_again_and_again(rng), "agent": agent_dies_too, "hurt": twin_is_hurt, "ends": ends, "programs": programs_once,
+    stages = {"killed": lambda: killed_again_and_again(rng), "agent": agent_dies_too, "hurt": twin_is_hurt, "ends": ends, "errors": errors, "programs": programs_once,
               "differs": differs, "shown": shown, "executes": executes_another, "terminal": at_a_terminal}
     for name in sys.argv[1:] or stages:
         stages[name]()
