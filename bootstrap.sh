@@ -20,7 +20,7 @@ set -eu
 top=$(cd "$(dirname "$0")" && pwd)
 jobs=$(nproc 2>/dev/null || echo 2)
 packages="gcc g++ make autoconf automake libtool pkg-config python3 python3-venv liburing-dev libxxhash-dev
-libjson-c-dev zlib1g-dev libncurses-dev xz-utils strace fio shellcheck procps util-linux libpython3.11-testsuite libjemalloc2
+libjson-c-dev zlib1g-dev libzstd-dev libncurses-dev xz-utils strace fio shellcheck procps util-linux libpython3.11-testsuite libjemalloc2
 libtcmalloc-minimal4 btrfs-progs libslurm-dev slurmctld slurmd slurm-client munge libucx-dev libsodium-dev libisal-dev iproute2
 libopenmpi-dev openmpi-bin bindfs fuse3 iperf3 valgrind"
 

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -96,13 +97,13 @@ static void outgoing_end(struct outgoing *out, bool has)
 		outgoing_free(out);
 }
 
-static void *read_log(const struct parcel_part *part, size_t object, uint64_t from, size_t length)
+static void *read_log(const struct parcel_part *part, const struct tpck_object *object, uint64_t from, size_t length)
 {
 	char path[TPCK_PATH_MAX], *buffer = malloc(length);
 	off_t at = (off_t)(sizeof(struct tpck_log_header) + from);
 	int fd;
 
-	tpck_log_path(part->log_folder, object - 2, path, sizeof path);
+	snprintf(path, sizeof path, "%s/%s", part->log_folder, object->name);
 	fd = buffer ? open(path, O_RDONLY | O_CLOEXEC) : -1;
 	if (fd < 0 || pread(fd, buffer, length, at) != (ssize_t)length) {
 		free(buffer);
@@ -133,7 +134,7 @@ static int make_fragment(struct outgoing *out, const struct tpck_peer_want *want
 		return -ENOMEM;
 	made->users = 1;
 	if (want->object >= 2)
-		chunk = buffer = read_log(part, want->object, from, length);
+		chunk = buffer = read_log(part, object, from, length);
 	else
 		chunk = (want->object ? tpck_image_data(&part->image) : (uint8_t *)tpck_image_rows(&part->image)) + from;
 	if (!chunk)
@@ -239,7 +240,7 @@ static const void *piece_of(const struct outgoing *out, const struct tpck_peer_w
 		return out->fragment->bytes + out->offset;
 	}
 	if (want->object >= 2)
-		return piece->buffer = read_log(part, want->object, from, piece->bytes);
+		return piece->buffer = read_log(part, &out->parcel->manifest->members[want->member].objects[want->object], from, piece->bytes);
 	return (want->object ? tpck_image_data(&part->image) : (uint8_t *)tpck_image_rows(&part->image)) + from;
 }
 

@@ -233,31 +233,35 @@ static uint64_t sum_of(int folder)
 	return tpck_stash_sum(path);
 }
 
-/* The program's folder of the store, which is made where it is missing; once. */
-static int open_store(struct moving *moving, struct tpck_tier *tier, const char *id)
+int stash_store(const struct tpck_program *program, struct tpck_error *err)
 {
-	int root, keep, folder = -1;
+	int root = tpck_tier_folder(home.tier, err), keep, folder = -1;
 
-	if (moving->to >= 0)
-		return 0;
-	root = tpck_tier_folder(tier, &moving->error);
 	if (root < 0)
 		return root;
-	(void)mkdirat(root, "keep", 0700);
-	keep = openat(root, "keep", O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	(void)mkdirat(root, TPCK_STASH_STORE, 0700);
+	keep = openat(root, TPCK_STASH_STORE, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	if (keep >= 0) {
-		(void)mkdirat(keep, id, 0700);
-		folder = openat(keep, id, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+		(void)mkdirat(keep, program->id, 0700);
+		folder = openat(keep, program->id, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	}
 	if (folder < 0)
-		tpck_error_set(&moving->error, errno, "opening %s", moving->store);
+		tpck_error_set(err, errno, "opening %s/" TPCK_STASH_STORE "/%s", home.tier->root, program->id);
 	if (keep >= 0)
 		close(keep);
 	close(root);
-	if (folder < 0)
-		return -EIO;
-	moving->to = folder;
-	moving->stored = sum_of(folder);
+	return folder < 0 ? -EIO : folder;
+}
+
+/* Once. */
+static int open_store(struct moving *moving, const struct tpck_program *program)
+{
+	if (moving->to >= 0)
+		return 0;
+	moving->to = stash_store(program, &moving->error);
+	if (moving->to < 0)
+		return moving->to;
+	moving->stored = sum_of(moving->to);
 	return 0;
 }
 
@@ -282,7 +286,7 @@ static void move_in_turn(const struct tpck_program *program, bool all)
 	moving.piece = malloc(TPCK_STASH_PIECE);
 	while (moving.piece && !rc && (entry = readdir(list)))
 		if (tpck_stash_is_name(entry->d_name)) {
-			rc = open_store(&moving, home.tier, program->id);
+			rc = open_store(&moving, program);
 			if (!rc)
 				rc = move_one(&moving, entry->d_name);
 		}

@@ -56,6 +56,15 @@ struct live {
 	struct tpck_prepare wanted;   /* the PREPARE that came while one was under way */
 	bool wanted_set;
 
+	/* The packer's (agent/durable/packer.h). */
+	struct live_packing {
+		uint64_t next;        /* segment of the log that is looked at next */
+		bool busy;
+		bool packed;          /* it is packed, and what it was before goes when those that may read it have ended: images that were pinned */
+		uint64_t readers[TPCK_IMAGES_MAX];
+		uint64_t after_ns;    /* not before that: the last attempt failed */
+	} packing;
+
 	int newest;                   /* index of the newest committed image; -1: none */
 	uint64_t newest_step;
 

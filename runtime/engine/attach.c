@@ -309,11 +309,24 @@ static bool on_look(void)
 	return more;
 }
 
+/* What is packed goes from memory, and what the record takes is shown. */
+static void record_note(void)
+{
+	struct tpck_control *control = engine->control;
+
+	tpck_log_give_back(engine->log, atomic_load(&control->log_looked));
+	if (atomic_load(&control->log_packed_bytes) > engine->settings.log_store)
+		tpck_log_fail(engine->log, "the packed record has reached TRANSPCKPT_LOG_STORE; a larger limit or a restart from the program's own checkpoint helps");
+	atomic_store(&control->status.log_bytes, tpck_log_bytes(engine->log));
+	atomic_store(&control->status.log_memory, tpck_log_memory(engine->log));
+}
+
 static void on_tick(void)
 {
 	if (tpck_engine_mode() == TPCK_MODE_FORWARD)
 		tpck_stillness_look();
 	tpck_log_prepare(engine->log);
+	record_note();
 	if (tpck_engine_mode() == TPCK_MODE_LIVE)
 		tpck_contents_take(engine->log);
 	reason_note();

@@ -3,6 +3,7 @@
 #include "config.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "runtime/base/clock.h"
@@ -157,6 +158,10 @@ static bool capture_begin(const struct tpck_log_position *cut, uint64_t now)
 		return false;
 	}
 	capture.unresumable = tpck_log_failed(engine->log) ? tpck_log_failed(engine->log) : engine->unresumable;
+	if (capture.unresumable && !engine->control->status.unresumable_from) {
+		snprintf(engine->control->status.unresumable, sizeof engine->control->status.unresumable, "%s", capture.unresumable);
+		engine->control->status.unresumable_from = engine->step;
+	}
 	/* Of the first iteration that is known to end it is not known where it began: there may be several phases in it. */
 	capture.gathered = engine->bounded ? tpck_roles_take() : NULL;
 	result = tpck_communicators_take(&capture.communicators);

@@ -17,6 +17,7 @@
 #include "runtime/base/huge.h"
 #include "runtime/store/file.h"
 #include "runtime/store/stage.h"
+#include "runtime/wire/pack.h"
 
 static bool is_fragments(const struct tpck_replica *r)
 {
@@ -69,7 +70,7 @@ static void log_path(const struct tpck_replica *r, const struct tpck_member *mem
 	char folder[TPCK_PATH_MAX];
 
 	tpck_replica_path(r, member, folder, sizeof folder);
-	tpck_log_path(folder, object - 2, path, size);
+	snprintf(path, size, "%.*s/%s", (int)sizeof folder - 80, folder, member->objects[object].name);
 }
 
 /* The manifest of what is whole. */
@@ -341,6 +342,11 @@ static int open_image(struct tpck_replica *r, size_t m, struct tpck_error *err)
 	return rc;
 }
 
+static bool is_pack(const struct tpck_object *object)
+{
+	return strncmp(object->name, TPCK_PACK_PREFIX, sizeof TPCK_PACK_PREFIX - 1) == 0;
+}
+
 /* Segments that are not there yet, without their records. What is there of one stays: it only grows. */
 static int open_logs(struct tpck_replica *r, const struct tpck_member *member, struct tpck_error *err)
 {
@@ -353,7 +359,7 @@ static int open_logs(struct tpck_replica *r, const struct tpck_member *member, s
 			return tpck_error_set(err, EBADMSG, "using %s, which is larger than its segment", object->name);
 		log_path(r, member, i, path, sizeof path);
 		fd = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
-		if (fd < 0 || ftruncate(fd, (off_t)object->segment_bytes)) {
+		if (fd < 0 || ftruncate(fd, (off_t)(is_pack(object) ? sizeof(struct tpck_log_header) + object->bytes : object->segment_bytes))) {
 			tpck_error_set(err, errno, "making log segment %s", path);
 			if (fd >= 0)
 				close(fd);
@@ -781,10 +787,11 @@ static int seal_logs(const struct tpck_replica *r, size_t m, struct tpck_error *
 
 	for (size_t i = 2; i < member->object_count; i++) {
 		const struct tpck_object *object = &member->objects[i];
-		uint64_t bytes = other && i < other->object_count ? other->objects[i].bytes : 0;
+		bool same = other && i < other->object_count && strcmp(other->objects[i].name, object->name) == 0;
+		uint64_t bytes = same ? other->objects[i].bytes : 0;
 		size_t last = other && other->object_count > member->object_count ? other->object_count : member->object_count;
 		struct tpck_log_header header = {
-			.magic = TPCK_LOG_MAGIC, .version = member->image_version, .sealed = i + 1 < last,
+			.magic = TPCK_LOG_MAGIC, .version = member->image_version, .sealed = is_pack(object) ? TPCK_LOG_PACKED : i + 1 < last ? TPCK_LOG_SEALED : TPCK_LOG_OPEN,
 			.generation = object->segment_generation, .sequence = i - 2, .bytes = object->segment_bytes,
 			.used = sizeof header + (bytes > object->bytes ? bytes : object->bytes),
 		};
@@ -802,6 +809,21 @@ static int seal_logs(const struct tpck_replica *r, size_t m, struct tpck_error *
 			return tpck_error_set(err, errno ? errno : ENOSPC, "writing log segment %s", path);
 	}
 	return 0;
+}
+
+/* What neither copy refers to any more. */
+static void drop_packed(const struct tpck_replica *r, size_t m)
+{
+	const struct tpck_member *member = &r->coming->members[m];
+	const struct tpck_member *other = r->slot[!r->to] ? &r->slot[!r->to]->members[m] : NULL;
+	char folder[TPCK_PATH_MAX], path[TPCK_PATH_MAX];
+
+	tpck_replica_path(r, member, folder, sizeof folder);
+	for (size_t i = 2; i < member->object_count; i++)
+		if (is_pack(&member->objects[i]) && (!other || i >= other->object_count || is_pack(&other->objects[i]))) {
+			tpck_log_path(folder, i - 2, path, sizeof path);
+			unlink(path);
+		}
 }
 
 static int finish_member(struct tpck_replica *r, size_t m, struct tpck_error *err)
@@ -848,6 +870,8 @@ int tpck_replica_finish(struct tpck_replica *r, struct tpck_error *err)
 	whole_path(r, r->to, path, sizeof path);
 	if (!rc)
 		rc = tpck_file_write(path, r->coming_text, r->coming_size, 0, err);
+	for (size_t m = 0; !rc && !is_fragments(r) && m < r->coming->member_count; m++)
+		drop_packed(r, m);
 	if (rc) {
 		/* Each of its chunks is good: what is wrong with them all would be again. */
 		drop_coming(r);

@@ -20,6 +20,7 @@
 #include "runtime/base/unsignalled.h"
 #include "runtime/replay/stash.h"
 #include "runtime/track/threads.h"
+#include "runtime/wire/pack.h"
 #include "runtime/wire/segment.h"
 
 enum { EARLY_BYTES = 4 << 20, ALIGN = 16, KEPT = 64 };
@@ -36,6 +37,12 @@ struct tpck_log {
 		uint64_t bytes;
 	} kept[KEPT];
 	uint64_t sealed;        /* segments sealed since attach */
+	struct given {
+		void *at;
+		uint64_t bytes;
+	} *given;               /* KEPT of them, whose memory was given back (tpck_log_give_back()), and the addresses are not */
+	uint64_t given_count, looked; /* segments below `looked` are packed, or will not be */
+	_Atomic uint64_t saved; /* bytes that packing has saved of the memory that `total` counts */
 	_Atomic(struct tpck_log_header *) ahead;
 	uint64_t ahead_sequence;
 	uint64_t populated;     /* segments below are in this process page by page */
@@ -56,6 +63,21 @@ static TPCK_AT_START void segment_begin(struct tpck_log_header *segment, uint64_
 	segment->sequence = sequence;
 	segment->bytes = bytes;
 	atomic_store(&segment->used, (sizeof *segment + ALIGN - 1) / ALIGN * ALIGN);
+}
+
+static void pack_name(char *path, size_t size, const char *folder, uint64_t sequence)
+{
+	snprintf(path, size, "%s/" TPCK_PACK_PREFIX "%06llu", folder, (unsigned long long)sequence);
+}
+
+/* How many bytes of memory a segment's pack takes, of one in the store that of its name; 0: there is none. */
+static uint64_t pack_bytes(const char *folder, uint64_t sequence)
+{
+	struct stat found;
+	char path[320];
+
+	pack_name(path, sizeof path, folder, sequence);
+	return tpck_sys_fstatat(AT_FDCWD, path, &found, AT_SYMLINK_NOFOLLOW) ? 0 : (uint64_t)found.st_size;
 }
 
 /* What is made ahead of its time has a name of its own until it is taken: see tpck_log_prepare(). */
@@ -159,6 +181,14 @@ static int attach_behind(struct tpck_log *log, const struct tpck_log_position *c
 	atomic_store(&segment->used, cut->offset);
 	log->segment = segment;
 	log->total = cut->sequence * TPCK_LOG_SEGMENT_BYTES + cut->offset;
+	for (; log->looked < cut->sequence; log->looked++) {
+		uint64_t bytes = pack_bytes(log->folder, log->looked);
+
+		/* The agent packs the others. */
+		if (!bytes)
+			break;
+		log->saved += TPCK_LOG_SEGMENT_BYTES - bytes;
+	}
 	return 0;
 }
 
@@ -169,8 +199,12 @@ uint64_t tpck_log_timeline(const char *folder)
 	char path[320];
 	int fd;
 
-	segment_name(path, sizeof path, folder, 0);
+	pack_name(path, sizeof path, folder, 0);
 	fd = tpck_sys_openat(AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0);
+	if (fd < 0) {
+		segment_name(path, sizeof path, folder, 0);
+		fd = tpck_sys_openat(AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0);
+	}
 	if (fd < 0)
 		return 0;
 	if (tpck_sys_read(fd, &header, sizeof header) == (long)sizeof header && header.magic == TPCK_LOG_MAGIC)
@@ -267,7 +301,7 @@ TPCK_AT_START void *tpck_log_append(struct tpck_log *log, enum tpck_record_type 
 		return NULL;
 	tpck_spin_lock(&log->lock);
 	used = atomic_load_explicit(&log->segment->used, memory_order_relaxed);
-	if (log->total + whole > log->limit) {
+	if (log->total - atomic_load_explicit(&log->saved, memory_order_relaxed) + whole > log->limit) {
 		tpck_log_fail(log, "the record has reached TRANSPCKPT_LOG_BYTES; a larger limit or a restart from the program's own checkpoint helps");
 	} else if (used + whole > log->segment->bytes && !segment_next(log, sizeof(struct tpck_log_header) + whole)) {
 		tpck_log_fail(log, log->folder[0] ? "no space for the record in the memory tier"
@@ -288,6 +322,11 @@ TPCK_AT_START void *tpck_log_append(struct tpck_log *log, enum tpck_record_type 
 uint64_t tpck_log_bytes(const struct tpck_log *log)
 {
 	return log->total;
+}
+
+uint64_t tpck_log_memory(const struct tpck_log *log)
+{
+	return log->total - atomic_load(&log->saved);
 }
 
 bool tpck_log_attached(const struct tpck_log *log)
@@ -345,7 +384,72 @@ void tpck_log_prepare(struct tpck_log *log)
 	}
 }
 
+/* A sealed segment that is mapped here still, and is not any more for who seals later ones; its number is `sequence`. NULL: there is none. */
+static struct tpck_log_header *kept_take(struct tpck_log *log, uint64_t sequence, uint64_t *bytes)
+{
+	struct tpck_log_header *found = NULL;
+
+	tpck_spin_lock(&log->lock);
+	for (unsigned i = 0; i < KEPT && !found; i++) {
+		struct tpck_log_header *segment = log->kept[i].at;
+
+		if (!segment || segment->sequence != sequence)
+			continue;
+		found = segment;
+		*bytes = log->kept[i].bytes;
+		log->kept[i].at = NULL;
+	}
+	tpck_spin_unlock(&log->lock);
+	return found;
+}
+
+/* A payload of another thread's may be on its way to these addresses still: they stay, and have nothing behind them. */
+static void give_back(struct tpck_log *log, struct tpck_log_header *segment, uint64_t bytes)
+{
+	struct given *given;
+
+	if (!log->given)
+		log->given = calloc(KEPT, sizeof *log->given);
+	if (tpck_sys_mmap(segment, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) != segment ||
+	    !log->given)
+		return;
+	given = &log->given[log->given_count++ % KEPT];
+	if (given->at)
+		tpck_sys_munmap(given->at, given->bytes);
+	*given = (struct given){segment, bytes};
+}
+
+void tpck_log_give_back(struct tpck_log *log, uint64_t below)
+{
+	uint64_t end = log->segment->sequence;
+
+	for (; log->folder[0] && log->looked < below && log->looked < end; log->looked++) {
+		uint64_t packed = pack_bytes(log->folder, log->looked), bytes = 0, used;
+		struct tpck_log_header *segment = packed ? kept_take(log, log->looked, &bytes) : NULL;
+
+		if (!packed)
+			continue;
+		used = segment ? atomic_load(&segment->used) : TPCK_LOG_SEGMENT_BYTES;
+		if (segment)
+			give_back(log, segment, bytes);
+		if (used > packed)
+			atomic_fetch_add(&log->saved, used - packed);
+	}
+}
+
 /* ---- reading ------------------------------------------------------------------------------ */
+
+/* A packed segment as it was. All readers of the process have one of each. */
+struct unpacked {
+	char folder[256];
+	uint64_t sequence, bytes;
+	void *at;
+	unsigned users;
+	struct unpacked *next;
+};
+
+static struct unpacked *unpacked;
+static tpck_spin unpacked_lock;
 
 struct tpck_log_reader {
 	char folder[256];
@@ -354,6 +458,7 @@ struct tpck_log_reader {
 	struct {
 		void *at;
 		uint64_t bytes;
+		struct unpacked *of; /* NULL: `at` is mapped */
 	} *maps;
 	uint64_t count;
 };
@@ -422,27 +527,124 @@ bool tpck_log_is_whole(const struct tpck_log_header *segment, uint64_t size, uin
 	return at == end;
 }
 
-/* Maps segment `sequence` of the reader's folder as the next one. */
-static int map_segment(struct tpck_log_reader *reader, uint64_t sequence)
+/* A file of a segment, to be read. -EBADMSG: it is too short for one. */
+static int map_file(const char *path, void **at, uint64_t *bytes)
 {
 	struct stat found = {0};
-	char path[320];
-	void *at = MAP_FAILED;
 	int fd, result = 0;
 
-	segment_name(path, sizeof path, reader->folder, sequence);
 	fd = tpck_sys_openat(AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0);
 	if (fd < 0)
 		return -errno;
 	if (tpck_sys_fstatat(fd, "", &found, AT_EMPTY_PATH) || found.st_size < (off_t)sizeof(struct tpck_log_header))
 		result = -EBADMSG;
 	else
-		at = tpck_undumped(tpck_sys_mmap(NULL, (size_t)found.st_size, PROT_READ, MAP_SHARED, fd, 0), (size_t)found.st_size);
+		*at = tpck_undumped(tpck_sys_mmap(NULL, (size_t)found.st_size, PROT_READ, MAP_SHARED, fd, 0), (size_t)found.st_size);
 	tpck_sys_close(fd);
-	if (result || at == MAP_FAILED)
-		return result ? result : -ENOMEM;
-	reader->maps[sequence].at = at;
-	reader->maps[sequence].bytes = (uint64_t)found.st_size;
+	if (!result && *at == MAP_FAILED)
+		result = -ENOMEM;
+	*bytes = (uint64_t)found.st_size;
+	return result;
+}
+
+static struct unpacked *unpacked_find(const char *folder, uint64_t sequence)
+{
+	struct unpacked *found;
+
+	tpck_spin_lock(&unpacked_lock);
+	found = unpacked;
+	while (found && (found->sequence != sequence || strcmp(found->folder, folder) != 0))
+		found = found->next;
+	if (found)
+		found->users++;
+	tpck_spin_unlock(&unpacked_lock);
+	return found;
+}
+
+static void unpacked_unuse(struct unpacked *of)
+{
+	struct unpacked **place = &unpacked;
+	bool unused;
+
+	tpck_spin_lock(&unpacked_lock);
+	unused = --of->users == 0;
+	while (unused && *place != of)
+		place = &(*place)->next;
+	if (unused)
+		*place = of->next;
+	tpck_spin_unlock(&unpacked_lock);
+	if (!unused)
+		return;
+	tpck_sys_munmap(of->at, of->bytes);
+	free(of);
+}
+
+static int unpack(const void *pack, uint64_t size, uint64_t sequence, void **at, uint64_t *bytes)
+{
+	int result = tpck_pack_learn(pack, size, sequence, bytes);
+
+	if (result)
+		return result;
+	*at = tpck_undumped(tpck_sys_mmap(NULL, *bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0), *bytes);
+	if (*at == MAP_FAILED)
+		return -ENOMEM;
+	result = tpck_pack_read(pack, size, sequence, *at, *bytes);
+	if (result)
+		tpck_sys_munmap(*at, *bytes);
+	return result;
+}
+
+static int unpacked_make(const char *folder, uint64_t sequence, struct unpacked **out)
+{
+	struct unpacked *made;
+	char path[320];
+	uint64_t size;
+	void *pack;
+	int result;
+
+	pack_name(path, sizeof path, folder, sequence);
+	result = map_file(path, &pack, &size);
+	if (result)
+		return result;
+	made = calloc(1, sizeof *made);
+	result = made ? unpack(pack, size, sequence, &made->at, &made->bytes) : -ENOMEM;
+	tpck_sys_munmap(pack, size);
+	if (result) {
+		free(made);
+		return result;
+	}
+	snprintf(made->folder, sizeof made->folder, "%s", folder);
+	made->sequence = sequence;
+	made->users = 1;
+	tpck_spin_lock(&unpacked_lock);
+	made->next = unpacked;
+	unpacked = made;
+	tpck_spin_unlock(&unpacked_lock);
+	*out = made;
+	return 0;
+}
+
+/* Segment `sequence` of the reader's folder becomes its next one. One that is packed is not there otherwise. */
+static int map_segment(struct tpck_log_reader *reader, uint64_t sequence)
+{
+	struct unpacked *of = unpacked_find(reader->folder, sequence);
+	char path[320];
+	int result = 0;
+
+	segment_name(path, sizeof path, reader->folder, sequence);
+	if (!of)
+		result = map_file(path, &reader->maps[sequence].at, &reader->maps[sequence].bytes);
+	if (result == -ENOENT)
+		result = unpacked_make(reader->folder, sequence, &of);
+	if (result) {
+		reader->maps[sequence].at = NULL;
+		return result;
+	}
+	reader->maps[sequence].of = of;
+	if (of) {
+		reader->maps[sequence].at = of->at;
+		reader->maps[sequence].bytes = of->bytes;
+	}
 	reader->count = sequence + 1;
 	return 0;
 }
@@ -559,7 +761,9 @@ void tpck_log_read_from(struct tpck_log_reader *reader, struct tpck_log_position
 void tpck_log_close(struct tpck_log_reader *reader)
 {
 	for (uint64_t s = 0; s < reader->count; s++)
-		if (reader->maps[s].at)
+		if (reader->maps[s].of)
+			unpacked_unuse(reader->maps[s].of);
+		else if (reader->maps[s].at)
 			tpck_sys_munmap(reader->maps[s].at, reader->maps[s].bytes);
 	free(reader->maps);
 	free(reader);

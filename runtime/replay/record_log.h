@@ -13,56 +13,15 @@
 #include <stdint.h>
 
 #include "runtime/track/device.h"
-
-enum tpck_record_type {
-	TPCK_RECORD_MARK = 1, /* device operations of one thread since its last mark: struct tpck_record_mark */
-	TPCK_RECORD_BOUNDARY, /* struct tpck_record_boundary; detail TPCK_BOUNDARY_*: before an upload, or any copy, as no iteration was found */
-	TPCK_RECORD_FROM_DEVICE, /* bytes copied to the host; detail TPCK_READ_STASHED: where they are (replay/stash.h) */
-	TPCK_RECORD_QUERY,    /* struct tpck_record_query; order: the thread's device operations so far */
-	TPCK_RECORD_ELAPSED,  /* float, milliseconds */
-	TPCK_RECORD_MEMINFO,  /* two uint64_t */
-	TPCK_RECORD_TURN,     /* uint64_t: number of the allocation call from which on this thread allocates */
-	/* order of the next two: the thread's device operations so far. How often a program draws between two may differ from
-	 * run to run (a pool of workers that is ready sooner). */
-	TPCK_RECORD_CHANCE,   /* bytes drawn: getrandom, random_device, /dev/urandom */
-	TPCK_RECORD_LOOKS,    /* looks at clocks, many in one: replay/looks.h */
-	TPCK_RECORD_FILE,     /* struct tpck_record_file, then the path */
-	TPCK_RECORD_SCALARS,  /* what the host told the iteration's optimizer, where that changed: struct tpck_roles_scalar each */
-	TPCK_RECORD_COMMUNICATORS, /* those of the process, where they became others: struct tpck_image_communicator each */
-	TPCK_RECORD_PLACE,    /* where the log's first process was as a rank: "NAME=VALUE\n" of its environment, each; then a zero */
-	TPCK_RECORD_DEVICE,   /* what device that process was on: struct tpck_record_device */
-	TPCK_RECORD_PROGRAM,  /* of a program that it started: struct tpck_record_program (runtime/programs) */
-	TPCK_RECORD_READING,  /* what the machine told of itself: replay/readings.h */
-	TPCK_RECORD_TALK,     /* of a connection to who does not belong to the job: struct tpck_record_talk (runtime/network) */
-	TPCK_RECORD_DRAWN,    /* bytes that a library drew for a connection to such a one: struct tpck_record_drawn; order: connections that the thread had made */
-	TPCK_RECORD_NCCL,     /* what NCCL answered: a communicator that the thread made or ended (hooks/nccl_birth.c), and some questions; detail
-			       * TPCK_NCCL_CAPTURED: a graph has captured a call on a communicator, whose index it is, uint32_t */
-	TPCK_RECORD_TYPES,
-};
+#include "runtime/wire/record.h"
 
 enum { TPCK_READ_STASHED = 1, TPCK_NCCL_CAPTURED = 1, TPCK_BOUNDARY_UPLOAD = 1, TPCK_BOUNDARY_COPY };
-
-/* Each record begins 16-byte aligned. */
-struct tpck_record {
-	uint32_t bytes;   /* of the payload */
-	uint16_t type;    /* enum tpck_record_type */
-	uint16_t detail;  /* by type */
-	uint32_t thread;  /* identity of the thread */
-	uint32_t order;   /* by type */
-};
 
 struct tpck_record_mark {
 	uint64_t digest;     /* of the operations' 32-bit tokens */
 	uint64_t places;     /* of where in the program's device memory copies and sets read and write */
 	uint32_t operations, contents;
 	/* detail 1: the tokens follow (a digest not seen before); then the contents' digests, 4 bytes each */
-};
-
-struct tpck_record_boundary {
-	uint64_t step;
-	uint64_t allocations; /* allocation calls so far */
-	uint64_t wall_ns;     /* CLOCK_MONOTONIC at the boundary: for estimates only */
-	uint64_t shown_ns;    /* the same as the program is told it */
 };
 
 struct tpck_record_query {
@@ -98,11 +57,15 @@ void *tpck_log_append(struct tpck_log *log, enum tpck_record_type type, uint16_t
 		      uint32_t order, const void *payload, size_t bytes);
 /* How much it holds, of all processes that wrote it. */
 uint64_t tpck_log_bytes(const struct tpck_log *log);
+/* What of it is in memory. */
+uint64_t tpck_log_memory(const struct tpck_log *log);
 /* Whether it lies in a session's folder, and not in private memory any more. */
 bool tpck_log_attached(const struct tpck_log *log);
 struct tpck_log_position tpck_log_end(struct tpck_log *log);
 /* Makes the next segment ready ahead of time. Called by a thread of this library. */
 void tpck_log_prepare(struct tpck_log *log);
+/* The agent has looked at the segments below this one: those that it has packed are given back. Called by the same thread. */
+void tpck_log_give_back(struct tpck_log *log, uint64_t below);
 /* No more records: resuming from later snapshots is off. Says why once. */
 void tpck_log_fail(struct tpck_log *log, const char *why);
 /* NULL, or why it takes no more records. */
@@ -121,7 +84,8 @@ bool tpck_record_is_sound(const struct tpck_record *record);
 /* The generation that began the log in this folder, from the program's beginning; 0: none that can be read. */
 uint64_t tpck_log_timeline(const char *folder);
 struct tpck_log_reader;
-/* Maps the segments of the folder up to the cut. -EBADMSG: a record is not whole. */
+/* Maps the segments of the folder up to the cut, or unpacks them (wire/pack.h). -EBADMSG: a record is not whole; -ENOTSUP: one is packed, and this build
+ * has no zstd. */
 int tpck_log_open(struct tpck_log_reader **reader, const char *folder, struct tpck_log_position cut);
 /* The records in order; NULL at the end. Valid until the reader is closed. */
 const struct tpck_record *tpck_log_next(struct tpck_log_reader *reader);

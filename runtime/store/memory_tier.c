@@ -17,6 +17,7 @@
 #include "runtime/base/door.h"
 #include "runtime/base/log.h"
 #include "runtime/store/file.h"
+#include "runtime/store/packing.h"
 
 static int map_control(struct tpck_session *session, bool create, bool writable, struct tpck_error *err)
 {
@@ -148,36 +149,34 @@ void tpck_log_path(const char *session_path, uint64_t sequence, char *path, size
 	snprintf(path, size, "%s/log.%06u", session_path, (unsigned)sequence);
 }
 
+static int segment_check(const char *session_path, uint64_t sequence, const struct tpck_cut *cut, struct tpck_error *err)
+{
+	bool last = sequence == cut->sequence;
+	struct tpck_log_header header;
+	char path[TPCK_PATH_MAX];
+	struct stat status = {0};
+	uint64_t used;
+
+	if (!tpck_segment_find(session_path, sequence, path, sizeof path, &header) || stat(path, &status))
+		return tpck_error_set(err, ENOENT, "opening log segment %s", path);
+	if (header.magic != TPCK_LOG_MAGIC || header.sequence != sequence)
+		return tpck_error_set(err, EBADMSG, "log segment %s has no valid header", path);
+	if (header.version != TPCK_WIRE_VERSION)
+		return tpck_error_set(err, EPROTO, "log segment %s has version %u, this is %d", path, header.version, TPCK_WIRE_VERSION);
+	used = atomic_load(&header.used);
+	if (used < sizeof header || used > (uint64_t)status.st_size || (!last && !header.sealed) ||
+	    (last && (cut->offset > used || cut->offset < sizeof header || header.sealed == TPCK_LOG_PACKED)))
+		return tpck_error_set(err, EBADMSG, "log segment %s is not whole up to the snapshot", path);
+	return 0;
+}
+
 int tpck_log_check(const char *session_path, const struct tpck_cut *cut, struct tpck_error *err)
 {
-	for (uint64_t sequence = 0; sequence <= cut->sequence; sequence++) {
-		bool last = sequence == cut->sequence;
-		struct tpck_log_header header;
-		char path[TPCK_PATH_MAX];
-		struct stat status = {0};
-		ssize_t got;
-		int fd;
+	int rc = 0;
 
-		tpck_log_path(session_path, sequence, path, sizeof path);
-		fd = open(path, TPCK_DOOR_READ);
-		if (fd < 0)
-			return tpck_error_set(err, errno, "opening log segment %s", path);
-		got = pread(fd, &header, sizeof header, 0);
-		if (fstat(fd, &status))
-			got = -1;
-		close(fd);
-		if (got != sizeof header || header.magic != TPCK_LOG_MAGIC || header.sequence != sequence)
-			return tpck_error_set(err, EBADMSG, "log segment %s has no valid header", path);
-		if (header.version != TPCK_WIRE_VERSION)
-			return tpck_error_set(err, EPROTO, "log segment %s has version %u, this is %d",
-					      path, header.version, TPCK_WIRE_VERSION);
-		if (header.used < sizeof header || header.used > (uint64_t)status.st_size ||
-		    (!last && !header.sealed) || (last && cut->offset > header.used) ||
-		    (last && cut->offset < sizeof header))
-			return tpck_error_set(err, EBADMSG, "log segment %s is not whole up to the snapshot",
-					      path);
-	}
-	return 0;
+	for (uint64_t sequence = 0; !rc && sequence <= cut->sequence; sequence++)
+		rc = segment_check(session_path, sequence, cut, err);
+	return rc;
 }
 
 uint64_t tpck_folder_memory(const char *path)

@@ -10,20 +10,26 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "runtime/base/clock.h"
 #include "runtime/base/digest.h"
 #include "runtime/store/container.h"
+#include "runtime/store/packing.h"
 #include "runtime/store/parts.h"
 #include "runtime/store/quarantine.h"
 #include "runtime/store/verify.h"
+#include "runtime/wire/pack.h"
 
 /* doc/format.md names these numbers. */
 _Static_assert(sizeof(struct tpck_image_row) == 176 && sizeof(struct tpck_image_tensor) == 40 &&
 		       sizeof(struct tpck_image_optimizer) == 112 && sizeof(struct tpck_log_header) == 48 &&
 		       sizeof(struct tpck_container_header) == 40 && TPCK_CHUNK_BYTES == 4194304,
 	       "what is stored is described byte by byte");
+
+/* How many segments may not be packed in memory yet. */
+enum { TAILS = 2 };
 
 /* The source of the container's bytes: walks over all objects and hands out what is not stored yet. */
 struct gathering {
@@ -39,6 +45,9 @@ struct gathering {
 	size_t object, chunk;
 	uint64_t at;                    /* where the next chunk goes in the container */
 	int log_fd;                     /* of the current object, if a log */
+	struct tail {
+		uint8_t *bytes[TAILS];
+	} *tails;                       /* by share: its last segments up to the cut, packed, the last one first; NULL, or no bytes: as it is in memory */
 };
 
 /* ---- what belongs ------------------------------------------------------------------------- */
@@ -48,11 +57,62 @@ static const struct tpck_share *share_of(const struct gathering *g)
 	return &g->publication->shares[g->share];
 }
 
-static int plan_member(const struct tpck_share *p, struct tpck_member *member, struct tpck_error *err)
+/* A segment below the cut is what its file has. */
+static int plan_segment(const struct tpck_share *p, uint64_t sequence, struct tpck_object *object, struct tpck_error *err)
+{
+	bool last = sequence == p->image.header->log_sequence;
+	struct tpck_log_header segment;
+	char path[TPCK_PATH_MAX];
+	uint64_t end;
+
+	if (!tpck_segment_find(p->session_path, sequence, path, sizeof path, &segment))
+		return tpck_error_set(err, ENOENT, "reading log segment %" PRIu64 " of %s", sequence, p->session_path);
+	end = last ? p->image.header->log_offset : atomic_load(&segment.used);
+	if (last && segment.sealed == TPCK_LOG_PACKED)
+		return tpck_error_set(err, EBADMSG, "reading log segment %s, which is packed and has the snapshot's end", path);
+	if (tpck_object_make(object, TPCK_OBJECT_LOG, strrchr(path, '/') + 1, end - sizeof segment))
+		return tpck_error_set(err, ENOMEM, "publishing step %" PRIu64, p->image.header->step);
+	object->segment_generation = segment.generation;
+	object->segment_bytes = segment.bytes;
+	return 0;
+}
+
+/* What is not packed in memory, as there may be more of it, is for the store: the next checkpoint has another one. Where that is no use it stays as it is. */
+static int plan_tail(const struct tpck_share *p, uint64_t sequence, struct tpck_object *object, uint8_t **packed, struct tpck_error *err)
+{
+	uint64_t end = sizeof(struct tpck_log_header) + object->bytes, generation = object->segment_generation, bytes = object->segment_bytes;
+	char path[TPCK_PATH_MAX], name[64];
+	void *segment;
+	size_t size;
+	int fd, rc;
+
+	if (strncmp(object->name, TPCK_PACK_PREFIX, sizeof TPCK_PACK_PREFIX - 1) == 0)
+		return 0;
+	tpck_log_path(p->session_path, sequence, path, sizeof path);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	segment = fd < 0 ? MAP_FAILED : mmap(NULL, end, PROT_READ, MAP_SHARED, fd, 0);
+	if (fd >= 0)
+		close(fd);
+	if (segment == MAP_FAILED)
+		return tpck_error_set(err, errno, "reading log segment %s", path);
+	rc = tpck_pack_make(segment, end, packed, &size);
+	munmap(segment, end);
+	if (rc)
+		return rc == -ENOMEM ? tpck_error_set(err, ENOMEM, "publishing step %" PRIu64, p->image.header->step) : 0;
+	tpck_object_clear(object);
+	snprintf(name, sizeof name, TPCK_PACK_PREFIX "%06" PRIu64, sequence);
+	if (tpck_object_make(object, TPCK_OBJECT_LOG, name, size - sizeof(struct tpck_log_header)))
+		return tpck_error_set(err, ENOMEM, "publishing step %" PRIu64, p->image.header->step);
+	object->segment_generation = generation;
+	object->segment_bytes = bytes;
+	return 0;
+}
+
+static int plan_member(const struct tpck_share *p, struct tpck_member *member, struct tail *tail, struct tpck_error *err)
 {
 	const struct tpck_image_header *header = p->image.header;
 	size_t logs = header->log_sequence + 1;
-	char name[64];
+	int rc = 0;
 
 	member->rank = p->rank;
 	member->ordinal = p->ordinal;
@@ -78,32 +138,11 @@ static int plan_member(const struct tpck_share *p, struct tpck_member *member, s
 			     tpck_image_index_bytes(header)) ||
 	    tpck_object_make(&member->objects[1], TPCK_OBJECT_IMAGE, "image.data", header->data_bytes))
 		return tpck_error_set(err, ENOMEM, "publishing step %" PRIu64, header->step);
-	member->object_count = 2;
-	for (uint64_t sequence = 0; sequence < logs; sequence++) {
-		struct tpck_object *object = &member->objects[member->object_count];
-		struct tpck_log_header segment;
-		char path[TPCK_PATH_MAX];
-		uint64_t end;
-		int fd;
-
-		tpck_log_path(p->session_path, sequence, path, sizeof path);
-		fd = open(path, O_RDONLY | O_CLOEXEC);
-		if (fd < 0 || pread(fd, &segment, sizeof segment, 0) != sizeof segment) {
-			tpck_error_set(err, fd < 0 ? errno : EBADMSG, "reading log segment %s", path);
-			if (fd >= 0)
-				close(fd);
-			return -err->code;
-		}
-		close(fd);
-		end = sequence == header->log_sequence ? header->log_offset : segment.used;
-		snprintf(name, sizeof name, "log.%06" PRIu64, sequence);
-		if (tpck_object_make(object, TPCK_OBJECT_LOG, name, end - sizeof segment))
-			return tpck_error_set(err, ENOMEM, "publishing step %" PRIu64, header->step);
-		object->segment_generation = segment.generation;
-		object->segment_bytes = segment.bytes;
-		member->object_count++;
-	}
-	return 0;
+	for (member->object_count = 2; !rc && member->object_count < logs + 2; member->object_count++)
+		rc = plan_segment(p, member->object_count - 2, &member->objects[member->object_count], err);
+	for (size_t i = 0; !rc && tail && i < TAILS && i < logs; i++)
+		rc = plan_tail(p, logs - 1 - i, &member->objects[logs + 1 - i], &tail->bytes[i], err);
+	return rc;
 }
 
 /* ---- bytes of a chunk --------------------------------------------------------------------- */
@@ -112,8 +151,12 @@ static int read_log(struct gathering *g, uint8_t *buffer, const struct tpck_chun
 {
 	uint64_t offset = sizeof(struct tpck_log_header) + (uint64_t)g->chunk * TPCK_CHUNK_BYTES;
 	const char *name = g->member->objects[g->object].name;
-	size_t used = 0;
+	size_t used = 0, behind = g->member->object_count - 1 - g->object;
 
+	if (g->tails && behind < TAILS && g->tails[g->share].bytes[behind]) {
+		memcpy(buffer, g->tails[g->share].bytes[behind] + offset, chunk->length);
+		return 0;
+	}
 	if (g->log_fd < 0) {
 		char path[TPCK_PATH_MAX];
 
@@ -390,8 +433,11 @@ static int store_container(const struct tpck_publication *p, struct tpck_manifes
 
 	snprintf(container, sizeof container, "%s/data.%u", folder, p->shares[0].rank);
 	weigh_containers(&g);
+	g.tails = calloc(p->share_count, sizeof *g.tails);
+	if (!g.tails)
+		rc = tpck_error_set(err, ENOMEM, "publishing %s", folder);
 	for (size_t i = 0; i < p->share_count && !rc; i++)
-		rc = plan_member(&p->shares[i], &manifest->members[i], err);
+		rc = plan_member(&p->shares[i], &manifest->members[i], &g.tails[i], err);
 	if (!rc) {
 		placed_begin(&g);
 		share_begin(&g, 0);
@@ -402,6 +448,10 @@ static int store_container(const struct tpck_publication *p, struct tpck_manifes
 		rc = p->tier->operations->put(p->tier, container, &source, &bytes, err);
 	if (g.log_fd >= 0)
 		close(g.log_fd);
+	for (size_t i = 0; g.tails && i < p->share_count; i++)
+		for (size_t k = 0; k < TAILS; k++)
+			free(g.tails[i].bytes[k]);
+	free(g.tails);
 	free(g.worth);
 	free(g.placed);
 	if (p->write_ns)
@@ -632,7 +682,7 @@ int tpck_publish_describe(const struct tpck_publication *p, struct tpck_manifest
 	tpck_checkpoint_name_format(&manifest->point, folder, sizeof folder);
 	snprintf(container, sizeof container, "%s/data.%u", folder, p->shares[0].rank);
 	for (size_t i = 0; i < p->share_count && !rc; i++)
-		rc = plan_member(&p->shares[i], &manifest->members[i], err);
+		rc = plan_member(&p->shares[i], &manifest->members[i], NULL, err);
 	if (!rc && tpck_manifest_container(manifest, container, 0) < 0)
 		rc = tpck_error_set(err, ENOMEM, "describing a snapshot");
 	if (!rc) {

@@ -18,9 +18,12 @@
 #include "runtime/base/huge.h"
 #include "runtime/base/log.h"
 #include "runtime/store/container.h"
+#include "runtime/store/file.h"
+#include "runtime/store/packing.h"
 #include "runtime/store/parallel.h"
 #include "runtime/store/verify.h"
 #include "runtime/store/writer.h"
+#include "runtime/wire/pack.h"
 
 #define RESUME_IMAGE "resume.image"
 
@@ -33,6 +36,7 @@ void tpck_stage_clear(const char *to_session)
 		return;
 	while ((entry = readdir(folder)))
 		if (strcmp(entry->d_name, RESUME_IMAGE) == 0 || strncmp(entry->d_name, "log.", 4) == 0 ||
+		    strncmp(entry->d_name, TPCK_PACK_PREFIX, sizeof TPCK_PACK_PREFIX - 1) == 0 ||
 		    strncmp(entry->d_name, TPCK_LOG_BEHIND, sizeof TPCK_LOG_BEHIND - 1) == 0)
 			unlinkat(dirfd(folder), entry->d_name, 0);
 	closedir(folder);
@@ -124,9 +128,13 @@ void tpck_stage_behind(const char *from_session, const struct tpck_cut *cut, con
 	char from[TPCK_PATH_MAX], to[TPCK_PATH_MAX];
 
 	for (uint64_t sequence = cut->sequence; sequence < cut->sequence + MOST; sequence++) {
-		tpck_log_path(from_session, sequence, from, sizeof from);
+		struct tpck_log_header header;
+
 		snprintf(to, sizeof to, "%s/" TPCK_LOG_BEHIND "%06" PRIu64, to_session, sequence);
-		if (link(from, to))
+		if (!tpck_segment_find(from_session, sequence, from, sizeof from, &header))
+			break;
+		/* Of a snapshot that is older than the newest, which is damaged, or which another rank does not have. */
+		if (header.sealed == TPCK_LOG_PACKED ? tpck_pack_check(from, sequence, to, NULL) : link(from, to))
 			break;
 	}
 	/* Children who said nothing have no such file. */
@@ -135,6 +143,24 @@ void tpck_stage_behind(const char *from_session, const struct tpck_cut *cut, con
 	if (link(from, to) && errno != ENOENT)
 		tpck_log_warn("what forked children said to others just before the end is not known to the start that goes on: linking %s: %m", to);
 	link_written(from_session, to_session);
+}
+
+/* One that the process will only read. What it could not unpack is found out here, where there may be another way to go on. */
+static int link_segment(const char *from_session, uint64_t sequence, const char *to_session, struct tpck_error *err)
+{
+	char from[TPCK_PATH_MAX], to[TPCK_PATH_MAX];
+	struct tpck_log_header header;
+	int rc = 0;
+
+	if (!tpck_segment_find(from_session, sequence, from, sizeof from, &header))
+		return tpck_error_set(err, ENOENT, "opening log segment %s", from);
+	if (header.sealed == TPCK_LOG_PACKED) {
+		tpck_pack_path(to_session, sequence, to, sizeof to);
+		rc = tpck_pack_check(from, sequence, NULL, err);
+	} else {
+		tpck_log_path(to_session, sequence, to, sizeof to);
+	}
+	return rc ? rc : link(from, to) ? tpck_error_set(err, errno, "linking %s to %s", from, to) : 0;
 }
 
 int tpck_stage_memory(const char *from_session, const char *image_path, const struct tpck_cut *cut,
@@ -148,12 +174,13 @@ int tpck_stage_memory(const char *from_session, const char *image_path, const st
 	if (link(image_path, to))
 		return tpck_error_set(err, errno, "linking %s to %s", image_path, to);
 	for (uint64_t sequence = 0; !rc && sequence <= cut->sequence; sequence++) {
-		tpck_log_path(from_session, sequence, from, sizeof from);
-		tpck_log_path(to_session, sequence, to, sizeof to);
-		if (sequence == cut->sequence)
+		if (sequence == cut->sequence) {
+			tpck_log_path(from_session, sequence, from, sizeof from);
+			tpck_log_path(to_session, sequence, to, sizeof to);
 			rc = copy_cut_segment(from, to, cut->offset, err);
-		else if (link(from, to))
-			rc = tpck_error_set(err, errno, "linking %s to %s", from, to);
+		} else {
+			rc = link_segment(from_session, sequence, to_session, err);
+		}
 	}
 	if (!rc)
 		tpck_stage_behind(from_session, cut, to_session);
@@ -239,35 +266,82 @@ static int load_object(struct tpck_tier *tier, const struct tpck_manifest *manif
 	return tpck_parallel(object->count, load_chunk, &loading, err);
 }
 
+static bool is_pack(const struct tpck_object *object)
+{
+	return strncmp(object->name, TPCK_PACK_PREFIX, sizeof TPCK_PACK_PREFIX - 1) == 0;
+}
+
+static void segment_header(struct tpck_log_header *header, const struct tpck_member *member, const struct tpck_object *object, uint64_t sequence)
+{
+	*header = (struct tpck_log_header){
+		.magic = TPCK_LOG_MAGIC, .version = member->image_version, .generation = object->segment_generation, .sequence = sequence,
+		.bytes = object->segment_bytes, .used = sizeof *header + object->bytes,
+		.sealed = is_pack(object) ? TPCK_LOG_PACKED : sequence != member->cut.sequence ? TPCK_LOG_SEALED : TPCK_LOG_OPEN,
+	};
+}
+
+/* The last segment is written to: it is none that is packed. Of others the process unpacks what it reads. */
+static int load_pack(struct tpck_tier *tier, const struct tpck_manifest *manifest, const struct tpck_member *member,
+		     const struct tpck_object *object, uint64_t sequence, const char *to_session, struct tpck_error *err)
+{
+	uint64_t size = sizeof(struct tpck_log_header) + object->bytes, end = 0;
+	bool last = sequence == member->cut.sequence;
+	char path[TPCK_PATH_MAX];
+	uint8_t *pack, *base = NULL;
+	int rc;
+
+	if (object->count > 1)
+		return tpck_error_set(err, EBADMSG, "%s of the manifest is larger than any", object->name);
+	pack = malloc(size);
+	if (!pack)
+		return tpck_error_set(err, ENOMEM, "loading %s", object->name);
+	segment_header((struct tpck_log_header *)pack, member, object, sequence);
+	rc = load_object(tier, manifest, object, pack + sizeof(struct tpck_log_header), err);
+	if (!rc && !last) {
+		tpck_pack_path(to_session, sequence, path, sizeof path);
+		rc = tpck_file_write(path, pack, size, 0, err);
+	} else if (!rc) {
+		rc = tpck_pack_learn(pack, size, sequence, &end);
+		if (rc || end != member->cut.offset)
+			rc = tpck_error_set(err, rc ? -rc : EBADMSG, "unpacking %s of step %" PRIu64, object->name, manifest->point.step);
+		tpck_log_path(to_session, sequence, path, sizeof path);
+		if (!rc)
+			rc = map_new(path, object->segment_bytes, &base, err);
+		if (!rc)
+			rc = reserve(path, base, 0, object->segment_bytes, err);
+		if (!rc && (rc = tpck_pack_read(pack, size, sequence, base, end)))
+			rc = tpck_error_set(err, -rc, "unpacking %s of step %" PRIu64, object->name, manifest->point.step);
+		if (!rc)
+			((struct tpck_log_header *)base)->sealed = TPCK_LOG_OPEN;
+		if (base)
+			munmap(base, object->segment_bytes);
+	}
+	free(pack);
+	return rc;
+}
+
 static int load_log(struct tpck_tier *tier, const struct tpck_manifest *manifest,
 		    const struct tpck_member *member, const struct tpck_object *object, const char *to_session,
 		    struct tpck_error *err)
 {
-	uint64_t sequence = strtoull(object->name + strlen("log."), NULL, 10);
+	uint64_t sequence = (uint64_t)(object - member->objects) - 2;
 	uint64_t end = sizeof(struct tpck_log_header) + object->bytes;
-	struct tpck_log_header *header;
 	char path[TPCK_PATH_MAX];
 	uint8_t *base = NULL;
 	int rc;
 
 	if (object->segment_bytes < end || object->segment_bytes > (1ull << 40))
 		return tpck_error_set(err, EBADMSG, "%s of the manifest is larger than its segment", object->name);
+	if (is_pack(object))
+		return load_pack(tier, manifest, member, object, sequence, to_session, err);
 	tpck_log_path(to_session, sequence, path, sizeof path);
 	rc = map_new(path, object->segment_bytes, &base, err);
 	if (!rc)
 		rc = reserve(path, base, 0, sequence == member->cut.sequence ? object->segment_bytes : end, err);
 	if (!rc)
-		rc = load_object(tier, manifest, object, base + sizeof *header, err);
-	if (!rc) {
-		header = (struct tpck_log_header *)base;
-		header->magic = TPCK_LOG_MAGIC;
-		header->version = member->image_version;
-		header->sealed = sequence != member->cut.sequence;
-		header->generation = object->segment_generation;
-		header->sequence = sequence;
-		header->bytes = object->segment_bytes;
-		header->used = end;
-	}
+		rc = load_object(tier, manifest, object, base + sizeof(struct tpck_log_header), err);
+	if (!rc)
+		segment_header((struct tpck_log_header *)base, member, object, sequence);
 	if (base)
 		munmap(base, object->segment_bytes);
 	return rc;
@@ -356,11 +430,11 @@ static int check_shape(const struct tpck_member *member, struct tpck_error *err)
 	for (size_t i = 2; i < member->object_count; i++) {
 		char name[64];
 
-		snprintf(name, sizeof name, "log.%06zu", i - 2);
+		snprintf(name, sizeof name, "%s%06zu", is_pack(&o[i]) ? TPCK_PACK_PREFIX : "log.", i - 2);
 		if (o[i].kind != TPCK_OBJECT_LOG || strcmp(o[i].name, name) != 0)
 			return tpck_error_set(err, EBADMSG, "manifest does not describe an image and its log");
 	}
-	if (o[member->object_count - 1].bytes + sizeof(struct tpck_log_header) != member->cut.offset)
+	if (!is_pack(&o[member->object_count - 1]) && o[member->object_count - 1].bytes + sizeof(struct tpck_log_header) != member->cut.offset)
 		return tpck_error_set(err, EBADMSG, "manifest's log does not end at its cut");
 	return 0;
 }

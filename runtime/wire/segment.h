@@ -21,7 +21,7 @@
 #include <stdint.h>
 
 enum {
-	TPCK_WIRE_VERSION = 34,
+	TPCK_WIRE_VERSION = 35,
 	TPCK_CHUNK_BYTES = 4 << 20,
 	TPCK_IMAGES_MAX = 4,
 	TPCK_CLASSES = 6,
@@ -208,11 +208,13 @@ static inline uint64_t tpck_image_index_bytes(const struct tpck_image_header *he
 /* Segments are appended in order, each TPCK_LOG_SEGMENT_BYTES or larger where one record is; a
  * record never spans two. A restarted process goes on in the same log, cut where its image says. */
 #define TPCK_LOG_SEGMENT_BYTES (16ull << 20)
+/* What `sealed` says. */
+enum { TPCK_LOG_OPEN, TPCK_LOG_SEALED, TPCK_LOG_PACKED /* a file of another name: wire/pack.h */ };
 
 struct tpck_log_header {
 	uint64_t magic;
 	uint32_t version;
-	uint32_t sealed;               /* [shim] 1: no more records will come into this segment */
+	uint32_t sealed;               /* [shim] not 0: no more records will come into this segment */
 	uint64_t generation;           /* that wrote the segment first */
 	uint64_t sequence;             /* from 0 */
 	uint64_t bytes;                /* size of the segment's file */
@@ -299,6 +301,9 @@ struct tpck_status {
 	uint64_t last_step;            /* newest image held */
 	char trouble[192];             /* the last error of NCCL's, or "" */
 	struct tpck_ways ways;
+	_Atomic uint64_t log_bytes, log_memory; /* of the record: all of it, and what of it is in memory, not packed and in the store */
+	uint64_t unresumable_from;     /* first step whose snapshot cannot be resumed, for `unresumable`; 0: none */
+	char unresumable[128];
 	uint64_t lived_iterations, lived_ns; /* that ended in this process behind its first boundary, and how long they took together */
 	uint64_t forward_first_ns;     /* of forward_ns: until the first two iterations were through; 0: there were no more */
 };
@@ -336,6 +341,8 @@ struct tpck_control {
 	_Atomic uint64_t durable_step; /* [agent] newest step published by this generation */
 	_Atomic uint64_t committed_step; /* [agent] newest that all ranks have; 0: none */
 	_Atomic uint64_t alive_ns;     /* [shim] CLOCK_MONOTONIC of the last boundary */
+	_Atomic uint64_t log_looked;   /* [agent] segments of the log below this one have been packed, where that makes them smaller */
+	_Atomic uint64_t log_packed_raw, log_packed_bytes; /* [agent] what those that were packed had been, and what they are */
 	uint32_t world, apart;         /* [agent] ranks of the launch; 1: some of them are on other nodes */
 	uint64_t launch;               /* [agent] see struct tpck_hello */
 	_Atomic uint64_t capture_step; /* [agent] the boundary that all ranks capture next, if it is not passed yet */

@@ -33,7 +33,7 @@ static Options parse(int argc, char **argv)
 		{"accum", 1, 0, 'a'},   {"eval-every", 1, 0, 'e'}, {"lr", 1, 0, 'l'},        {"clip", 1, 0, 'c'},
 		{"dropout", 1, 0, 'p'}, {"fused", 0, 0, 'f'},      {"graph", 0, 0, 'g'},     {"async-loss", 0, 0, 'y'},
 		{"overwrite", 0, 0, 'w'}, {"rename", 0, 0, 'm'},   {"varlen", 0, 0, 'v'},    {"log-append", 0, 0, 'A'},
-		{"save-best", 0, 0, 'b'}, {0, 0, 0, 0}};
+		{"save-best", 0, 0, 'b'}, {"check-zeros", 0, 0, 'z'}, {0, 0, 0, 0}};
 	for (int c; (c = getopt_long(argc, argv, "", table, nullptr)) != -1;)
 		switch (c) {
 		case 'd': o.data = optarg; break;
@@ -62,6 +62,7 @@ static Options parse(int argc, char **argv)
 		case 'v': o.varlen = true; break;
 		case 'A': o.log_append = true; break;
 		case 'b': o.save_best = true; break;
+		case 'z': o.check_zeros = true; break; // look at all gradients, some at a time, before each iteration
 		default: exit(2);
 		}
 	if (o.graph && (o.varlen || o.async_loss))
@@ -176,12 +177,27 @@ struct Trainer {
 		loss_of = -1;
 	}
 
+	void find_zeros()
+	{
+		std::vector<float> some(1000);
+		for (size_t at = 0; at < model.count; at += some.size()) {
+			size_t n = std::min(some.size(), model.count - at);
+			CHECK(cudaMemcpyAsync(some.data(), model.grads + at, n * sizeof(float), cudaMemcpyDeviceToHost, model.stream));
+			CHECK(cudaStreamSynchronize(model.stream));
+			for (size_t i = 0; i < n; i++)
+				if (some[i] != 0.0f)
+					die("a gradient is left over");
+		}
+	}
+
 	void train_step()
 	{
 		int T = o.varlen ? o.context / 4 * (1 + (int)(random.next() % 4)) : o.context;
 		std::vector<int> batch(o.batch * (T + 1));
 		float lr = schedule();
 		model.clear();
+		if (o.check_zeros)
+			find_zeros();
 		for (int micro = 0; micro < o.accum; micro++) {
 			sample(batch.data(), T);
 			CHECK(cudaMemcpy(model.tokens, batch.data(), batch.size() * sizeof(int), cudaMemcpyHostToDevice));

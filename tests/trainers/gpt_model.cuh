@@ -27,7 +27,7 @@ struct Options {
         bigrams = 2048;
     float lr = 3e-3f, clip = 1.0f, dropout = 0.1f, decay = 0.1f;
     bool resume = false, fused = false, graph = false, async_loss = false, overwrite = false, rename = false, varlen = false,
-         log_append = false, save_best = false;
+         log_append = false, save_best = false, check_zeros = false;
 };
 
 #define VOCABULARY 96

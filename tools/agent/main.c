@@ -23,6 +23,7 @@
 #include "agent/copies/copies.h"
 #include "agent/durable/drain.h"
 #include "agent/durable/flush.h"
+#include "agent/durable/packer.h"
 #include "agent/durable/stasher.h"
 #include "agent/files/publisher.h"
 #include "agent/hello/hello.h"
@@ -68,6 +69,7 @@ static const struct loop_part *const parts[] = {
 	&salvage_loop,
 	&live_loop,
 	&flush_loop,
+	&pack_loop,
 	&stash_loop,
 	&drain_loop,
 	&watermark_loop,

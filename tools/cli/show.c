@@ -198,6 +198,53 @@ static void show_state(struct state *state, json_object *row)
 	state_free(state);
 }
 
+/* Those that are in the record: a process that has resumed counts its own. */
+static uint64_t iterations_of(const struct tpck_status *status)
+{
+	return status->boundaries > status->last_step ? status->boundaries : status->last_step;
+}
+
+/* How many bytes of the packed record an iteration takes. */
+static double packed_of(const struct tpck_control *control)
+{
+	const struct tpck_status *status = &control->status;
+	double raw = (double)control->log_packed_raw, all = (double)status->log_bytes;
+
+	return raw > 0 && iterations_of(status) ? (double)control->log_packed_bytes * all / raw / (double)iterations_of(status) : 0;
+}
+
+static json_object *record_json(const struct tpck_control *control)
+{
+	const struct tpck_status *status = &control->status;
+	json_object *json = json_object_new_object();
+
+	json_object_object_add(json, "bytes", json_object_new_uint64(status->log_bytes));
+	json_object_object_add(json, "memory", json_object_new_uint64(status->log_memory));
+	json_object_object_add(json, "packed_raw", json_object_new_uint64(control->log_packed_raw));
+	json_object_object_add(json, "packed", json_object_new_uint64(control->log_packed_bytes));
+	json_object_object_add(json, "unresumable_from", json_object_new_uint64(status->unresumable_from));
+	json_object_object_add(json, "unresumable", json_object_new_string(status->unresumable));
+	return json;
+}
+
+static void print_record(const struct tpck_control *control)
+{
+	const struct tpck_status *status = &control->status;
+
+	if (status->log_bytes && iterations_of(status)) {
+		printf("  record: %s", cli_bytes(status->log_bytes));
+		printf(", %s an iteration", cli_bytes(status->log_bytes / iterations_of(status)));
+		printf("; %s of it in memory", cli_bytes(status->log_memory));
+		if (control->log_packed_raw) {
+			printf(", %s packed", cli_bytes(control->log_packed_raw));
+			printf(" to %s (%.1f B an iteration)", cli_bytes(control->log_packed_bytes), packed_of(control));
+		}
+		putchar('\n');
+	}
+	if (status->unresumable_from)
+		printf("  from step %" PRIu64 " on a restart needs the program's own checkpoint: %s\n", status->unresumable_from, status->unresumable);
+}
+
 static void show_session(const struct tpck_session *session, json_object *rows, const char *job, bool with_state)
 {
 	const struct tpck_control *control = session->control;
@@ -228,6 +275,7 @@ static void show_session(const struct tpck_session *session, json_object *rows, 
 		json_object_object_add(row, "images", json_object_new_int64(control->images));
 		json_object_object_add(row, "image_bytes", json_object_new_uint64(control->image_bytes));
 		json_object_object_add(row, "ways", ways_json(&status->ways));
+		json_object_object_add(row, "record", record_json(control));
 		add_twin(row, session);
 		json_object_object_add(row, "notes", notes_json(&notes));
 		if (with_state && state_of_session(&held, session))
@@ -251,6 +299,7 @@ static void show_session(const struct tpck_session *session, json_object *rows, 
 		printf("  waiting: %s\n", control->waiting);
 	printf("  memory: %u images of %s\n", control->images, cli_bytes(control->image_bytes));
 	print_ways(&status->ways);
+	print_record(control);
 	print_notes(&notes);
 	if (with_state && state_of_session(&held, session))
 		show_state(&held, NULL);
