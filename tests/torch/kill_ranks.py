@@ -43,14 +43,15 @@ NEEDS = {'torch': 'torch', 'loops': 'torch, numpy', 'suites': 'torch, numpy, dee
 
 
 class Torchrun:
-    def __init__(self, place, python, case, name, preloaded, restarts=0):
+    def __init__(self, place, python, case, name, preloaded, restarts=0, options=(), longer=1):
         self.place = place
         self.ranks, _, script = CASES[case]
+        script = [str(longer * int(word)) if before == '--steps' else word for before, word in zip([''] + script, script)]
         self.script = script[0]
         environment = {k: v for k, v in place.environment.items() if preloaded or not k.startswith('TRANSPCKPT_')}
         environment.update(OMP_NUM_THREADS='1', SIMGPU_DEVICES=str(self.ranks), SIMGPU_UNKNOWN='list',
                            SIMGPU_TORCH=os.environ['SIMGPU_TORCH'], PYTHONUNBUFFERED='1')
-        run = [os.path.join(place.build, 'transpckpt'), 'run', '--'] if preloaded else []
+        run = [os.path.join(place.build, 'transpckpt'), 'run', *options, '--'] if preloaded else []
         folder = os.path.join(place.root, 'killed' if preloaded else 'plain')
         os.makedirs(folder, exist_ok=True)
         self.start = job.Start(place, place.runner + run + [
@@ -143,14 +144,14 @@ def find_python(installation):
     return None, None
 
 
-def main():
+def main(cases, judge_once):
     python = scripts.find_python()
     if not python:
         print('no Python with PyTorch: ./bootstrap.sh torch installs one')
         sys.exit(job.SKIP)
     scripts.run(python, ['mlp.py', '--steps', '1'])  # the stand-ins are made once
     checks, rng = job.Checks(), job.drawn_from()
-    for case in sys.argv[1:] or rng.sample(USUAL, 2):
+    for case in sys.argv[1:] or cases(rng):
         python, torch = find_python(CASES[case][1])
         if not python:
             checks.count += 1
@@ -162,4 +163,5 @@ def main():
     checks.end()
 
 
-main()
+if __name__ == '__main__':
+    main(lambda rng: rng.sample(USUAL, 2), judge_once)
