@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -245,6 +246,22 @@ static struct condition condition_of(const struct launch *launch)
 	return c;
 }
 
+/* How long what a program has left waits for its twin to be live, which is about to take over: writing would take from it processor and memory. */
+#define TAKEOVER_NS 10000000000ull
+#define TAKEOVER_LOOK_NS 50000000ull
+
+static bool is_being_taken_over(const struct agent *agent, const struct launch *launch, uint64_t now)
+{
+	const struct live *dead = launch_first(launch);
+
+	if (launch->world > 1 || !dead || dead->life != LIFE_DEAD || !dead->twin || now - dead->died_ns > TAKEOVER_NS || kill(dead->twin, 0))
+		return false;
+	for (const struct live *heir = agent->lives; heir; heir = heir->next)
+		if (heir->session->control->parent_generation == launch->generation && heir->resumed)
+			return false;
+	return true;
+}
+
 /* Nanoseconds until this launch's newest step is due; 0: now; UINT64_MAX: nothing is. */
 static uint64_t due_in(const struct agent *agent, const struct launch *launch, uint64_t now)
 {
@@ -258,6 +275,8 @@ static uint64_t due_in(const struct agent *agent, const struct launch *launch, u
 	c = condition_of(launch);
 	if (!c.known || c.settling)
 		return UINT64_MAX;
+	if (c.died && !agent->stopping && is_being_taken_over(agent, launch, now))
+		return TAKEOVER_LOOK_NS;
 	if (c.died || agent->stopping || c.failing || (launch->apart && launch_apart->hurries(launch)))
 		return 0;
 	/* What a program that ended well leaves is nobody's to go on from. */

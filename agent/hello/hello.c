@@ -158,6 +158,7 @@ static void gather_candidates(const struct hello_job *h, struct hello_part *part
 			candidate->image = i;
 			candidate->point = (struct tpck_point){header->generation, header->step};
 			candidate->resumable = header->resumable;
+			candidate->compared = live->images[i].good && live->images[i].good_step == header->step;
 			candidate->cut = (struct tpck_cut){header->log_sequence, header->log_offset};
 			candidate->identity = live->session->identity;
 			candidate->identity_differs = strcmp(live->session->identity, part->identity) != 0;
@@ -318,6 +319,10 @@ void hello_begin(struct agent *agent, struct client *client, const struct tpck_h
 	if (welcome_again(agent, client, hello, identity))
 		return;
 	before = hello_predecessor(agent, client, identity);
+	if (before && before->life == LIFE_SETTLING) {
+		live_hurry(agent, before);
+		before = hello_predecessor(agent, client, identity);
+	}
 	if (before && (before->life == LIFE_SETTLING || (hello->flags & TPCK_HELLO_RESUME)) &&
 	    defer(client, hello, identity, before->life == LIFE_SETTLING))
 		return;

@@ -120,6 +120,7 @@ static struct offer_request request_of(const struct hello_part *part)
 		.identity = part->identity, .rank = part->hello.rank, .ordinal = part->hello.ordinal,
 		.wanted_step = part->hello.resume_step, .program = part->program, .memory = part->memory,
 		.memory_count = part->memory_count, .session_path = part->session ? part->session->path : NULL,
+		.compares = part->hello.flags & TPCK_HELLO_TAKES_OVER,
 	};
 }
 

@@ -90,12 +90,18 @@ void live_poll(struct agent *agent)
 /* ---- the checker's thread ------------------------------------------------------------------ */
 
 static struct worker checker;
+/* One that is smaller says nothing of how fast images are checked. */
+enum { RATE_FROM_BYTES = 1 << 20 };
 
 static int begin(struct agent *agent, struct tpck_error *err)
 {
+	int rc = worker_start(&checker);
+
 	(void)agent;
 	(void)err;
-	return worker_start(&checker);
+	if (!rc)
+		pthread_setname_np(checker.thread, "checker");
+	return rc;
 }
 
 static void stop(struct agent *agent)
@@ -159,6 +165,9 @@ static void give_up(struct live *live, unsigned i, const char *why)
 		client_send(live->client, TPCK_MSG_SURPRISE, &held, sizeof held);
 }
 
+/* Of those that were looked at lately; the checker's thread writes it. */
+static _Atomic uint64_t checked_bytes_a_ms = 1 << 20;
+
 struct check_job {
 	struct job job; /* first */
 	struct live *live;
@@ -173,12 +182,16 @@ struct check_job {
 static void check_run(struct job *job)
 {
 	struct check_job *check = (struct check_job *)job;
+	uint64_t begun = tpck_clock_monotonic_ns();
 
+	atomic_store(&check->live->images[check->image].check_begun_ns, begun);
 	check->rc = tpck_image_check(&check->map, check->path, &check->error);
 	if (!check->rc && check->map.header->generation != check->generation)
 		check->rc = tpck_error_set(&check->error, EBADMSG, "image %s is of another generation", check->path);
 	if (!check->rc)
 		check->rc = tpck_image_check_device(&check->map, check->path, &check->error);
+	if (!check->rc && check->map.header->data_bytes >= RATE_FROM_BYTES)
+		atomic_store(&checked_bytes_a_ms, check->map.header->data_bytes * 1000000 / (tpck_clock_monotonic_ns() - begun + 1) + 1);
 }
 
 static void check_done(struct agent *agent, struct job *job)
@@ -225,9 +238,44 @@ void live_held(struct live *live, unsigned i)
 	check->generation = live->session->name.generation;
 	check->step = live->images[i].map.header->step;
 	live->images[i].checking = true;
+	atomic_store(&live->images[i].check_begun_ns, 0);
 	live->jobs++;
 	loop.jobs++;
 	worker_give(&checker, &check->job);
+}
+
+/* How long it takes until this image is checked, without those before it. */
+static uint64_t check_left_ns(const struct live_image *image)
+{
+	uint64_t begun = atomic_load(&((struct live_image *)image)->check_begun_ns), now = tpck_clock_monotonic_ns();
+	uint64_t all = image->map.header->data_bytes / atomic_load(&checked_bytes_a_ms) * 1000000, past = begun ? now - begun : 0;
+
+	return past < all ? all - past : 0;
+}
+
+void live_hurry(struct agent *agent, struct live *live)
+{
+	uint64_t iteration_ns = live->session->control->status.iteration_ns, left = 0;
+	bool given_up = false;
+
+	/* What several ranks hold is theirs together. */
+	if (live->life != LIFE_SETTLING || live->newest < 0 || live->launch->world > 1 || !iteration_ns)
+		return;
+	for (unsigned i = 0; i < live->image_count; i++)
+		if (live->images[i].checking)
+			left += check_left_ns(&live->images[i]);
+	for (unsigned i = 0; i < live->image_count; i++) {
+		const struct tpck_image_header *header = live->images[i].map.header;
+		uint64_t saves = header->step > live->newest_step ? (header->step - live->newest_step) * iteration_ns : 0;
+
+		if (!live->images[i].checking || left <= saves || !live_image_state(live, i, TPCK_IMAGE_HELD, TPCK_IMAGE_ABANDONED))
+			continue;
+		given_up = true;
+		tpck_log_info("the snapshot of step %" PRIu64 " is not waited for: checking takes %.3f s more, and the iterations behind step %" PRIu64 " took %.3f s",
+			      header->step, (double)left / 1e9, live->newest_step, (double)saves / 1e9);
+	}
+	if (given_up)
+		live_settle(agent, live);
 }
 
 static void keep_outgrown(struct live *live, const struct tpck_image *map)

@@ -27,6 +27,7 @@ struct live_image {
 	struct tpck_image map;
 	char path[TPCK_PATH_MAX];
 	bool checking; /* a job compares it with the device's digests */
+	_Atomic uint64_t check_begun_ns; /* 0: others are before it. The checker's thread */
 	bool good;     /* they agreed, for good_step */
 	uint64_t good_step;
 	uint64_t told_step; /* the leader of an accord was told of this one */
@@ -74,6 +75,8 @@ struct live {
 	bool ended_well;              /* with status 0; the others of its launch have not all */
 	bool adopted;                 /* from the last agent, and its process has not come to this one yet */
 	bool resumed;
+	bool by_twin;                 /* it was the twin of the one before, and takes over */
+	pid_t twin;                   /* the process that was to take over when it died; 0: none */
 	const char *offered_from;     /* memory or a tier's name, if it was offered something */
 	uint64_t died_ns, begun_ns;
 	struct live *next;
@@ -87,6 +90,9 @@ void live_attach(struct live *live, struct client *client);
 /* Opens image files that are there; what is in them counts. */
 void live_open_images(struct live *live);
 void live_held(struct live *live, unsigned image);
+/* Somebody waits for the process to be settled: of its last snapshots, which are being checked, those are given up that take longer than the iterations took
+ * that lie behind the newest committed one. */
+void live_hurry(struct agent *agent, struct live *live);
 void live_died(struct agent *agent, struct live *live);
 /* Polls all processes, for a HELLO that overtakes the news of a death. */
 void live_poll(struct agent *agent);

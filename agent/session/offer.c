@@ -44,6 +44,7 @@ static int newest_first(const void *a, const void *b)
 static int stage_memory(const struct offer_request *request, struct memory_candidate *candidate,
 			struct offer *offer, struct tpck_error *err)
 {
+	bool left = request->compares && candidate->compared;
 	struct tpck_image image = {0};
 	int rc = tpck_image_open(&image, candidate->image_path, false, err);
 
@@ -51,9 +52,9 @@ static int stage_memory(const struct offer_request *request, struct memory_candi
 		rc = tpck_image_check(&image, candidate->image_path, err);
 	if (!rc)
 		rc = tpck_log_check(candidate->session_path, &candidate->cut, err);
-	if (!rc)
+	if (!rc && !left)
 		rc = tpck_image_check_device(&image, candidate->image_path, err);
-	if (!rc)
+	if (!rc && !left)
 		rc = tpck_image_check_chunks(&image, candidate->image_path, false, err);
 	tpck_image_close(&image);
 	if (!rc)

@@ -13,6 +13,7 @@ struct memory_candidate {
 	unsigned image;
 	struct tpck_point point;
 	bool resumable, bad;
+	bool compared; /* with the device's digests, by this agent, when it was held */
 	char identity_differs; /* not this program's: only of use for the notice */
 	struct tpck_cut cut;
 	char image_path[TPCK_PATH_MAX];
@@ -30,6 +31,7 @@ struct offer_request {
 	struct memory_candidate *memory;
 	size_t memory_count;
 	const char *session_path; /* of the new session */
+	bool compares;            /* the process compares what it is offered itself (TPCK_HELLO_TAKES_OVER) */
 	bool told_only;           /* nothing can be taken: peers are asked, and nothing is got from them */
 	/* What peers have, and cannot be gone on from: the newest of another start of the program only, and one that could
 	 * not be had. */

@@ -22,6 +22,8 @@
 #include "agent/session/welcome.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/log.h"
+#include "runtime/store/file.h"
+#include "runtime/wire/twin.h"
 
 static void drop_image(struct live *live, unsigned i)
 {
@@ -110,7 +112,8 @@ void live_settle(struct agent *agent, struct live *live)
 	struct tpck_point from = {control->parent_generation, control->resume_step};
 
 	for (unsigned i = 0; i < live->image_count; i++)
-		if (live->images[i].checking)
+		/* What is given up meanwhile is nobody's concern. */
+		if (live->images[i].checking && atomic_load(&live->images[i].map.header->state) == TPCK_IMAGE_HELD)
 			return;
 	if (live->preparing)
 		return;
@@ -146,6 +149,23 @@ void live_settle(struct agent *agent, struct live *live)
 		live_settle_launch(live->launch);
 }
 
+/* Who is about to take over from it. */
+static pid_t twin_of(const struct live *live)
+{
+	struct tpck_twin_says says = {0};
+	char path[TPCK_PATH_MAX];
+	size_t size = 0;
+	char *bytes;
+
+	snprintf(path, sizeof path, "%s/" TPCK_TWIN_FILE, live->session->path);
+	if (tpck_file_read(path, 1 << 16, &bytes, &size, NULL))
+		return 0;
+	if (size >= sizeof says)
+		memcpy(&says, bytes, sizeof says);
+	free(bytes);
+	return says.magic == TPCK_TWIN_MAGIC && says.version == TPCK_WIRE_VERSION ? says.process : 0;
+}
+
 void live_died(struct agent *agent, struct live *live)
 {
 	uint64_t said = atomic_load(&live->session->control->exit_status);
@@ -156,6 +176,7 @@ void live_died(struct agent *agent, struct live *live)
 	if (live->client)
 		client_last_words(agent, live->client);
 	live->life = LIFE_SETTLING;
+	live->twin = said ? 0 : twin_of(live);
 	live->launch->closed = true;
 	if (said && !live->end_known) {
 		live->end_known = true;

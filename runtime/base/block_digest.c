@@ -60,15 +60,20 @@ static bool has_avx2(void)
 }
 #endif
 
-uint64_t tpck_block_digest(const void *bytes, size_t size)
+uint64_t tpck_block_digest_piece(const void *bytes, size_t size, uint64_t first_word)
 {
 	size_t words = size / 8;
 	uint64_t sum, last = 0;
 
-	sum = has_avx2() ? sum_words_avx2(bytes, words, 0) : sum_words(bytes, words, 0);
+	sum = has_avx2() ? sum_words_avx2(bytes, words, first_word) : sum_words(bytes, words, first_word);
 	if (size % 8) {
 		memcpy(&last, (const char *)bytes + words * 8, size % 8);
-		sum += sum_words(&last, 1, words);
+		sum += sum_words(&last, 1, first_word + words);
 	}
-	return tpck_block_digest_finish(sum, size);
+	return sum;
+}
+
+uint64_t tpck_block_digest(const void *bytes, size_t size)
+{
+	return tpck_block_digest_finish(tpck_block_digest_piece(bytes, size, 0), size);
 }

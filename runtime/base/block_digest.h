@@ -31,7 +31,9 @@ enum { TPCK_DIGEST_UNIT_BYTES = 32 << 10, TPCK_DIGEST_THREADS = 32 };
 
 /* The digest of bytes on the CPU. */
 uint64_t tpck_block_digest(const void *bytes, size_t size);
-/* A device's sum of a block's pieces as a digest: adds what depends on the size alone. */
+/* What a piece of a block, from that word on, adds to the block's sum: a multiple of 8 bytes, but for the last piece. */
+uint64_t tpck_block_digest_piece(const void *bytes, size_t size, uint64_t first_word);
+/* The sum of a block's pieces as a digest: adds what depends on the size alone. */
 uint64_t tpck_block_digest_finish(uint64_t sum, size_t size);
 
 #endif

@@ -132,7 +132,7 @@ int tpck_attach_hello(bool resume)
 		.library = engine->library, .start_folder = engine->start_folder, .ranks = &engine->ranks,
 		.resume = strcmp(setting, "never") != 0, .late = !resume, .resume_step = UINT64_MAX,
 		.control_at = engine->control,
-		.flags = tpck_following() ? TPCK_HELLO_FORWARD : way_of(setting), .forward_max_ns = tpck_begun_limit_ns(),
+		.flags = tpck_following() ? TPCK_HELLO_FORWARD | TPCK_HELLO_TAKES_OVER : way_of(setting), .forward_max_ns = tpck_begun_limit_ns(),
 	};
 	struct tpck_error err = {0};
 	int result;
@@ -332,7 +332,7 @@ static void on_tick(void)
 	reason_note();
 }
 
-void tpck_attach_link(void)
+void tpck_attach_link(bool room)
 {
 	static const struct tpck_agent_events events = {on_ready, on_surprise, tpck_communicators_heard, on_again, on_tick, on_look};
 	int result;
@@ -340,7 +340,8 @@ void tpck_attach_link(void)
 	/* A resume knows what the next snapshots need. */
 	if (tpck_engine_mode() == TPCK_MODE_FORWARD) {
 		tpck_offered_pin(engine->device, engine->context);
-		tpck_engine_ask_for_room(tpck_resume_bytes());
+		if (room)
+			tpck_engine_ask_for_room(tpck_resume_bytes());
 	}
 	result = tpck_agent_start(&events);
 	if (result) {
@@ -370,7 +371,7 @@ void tpck_attach_threads(void)
 	}
 	/* A twin meets the agent when it takes over. */
 	if (!tpck_following())
-		tpck_attach_link();
+		tpck_attach_link(true);
 	engine->control->status.state = tpck_engine_mode() == TPCK_MODE_FORWARD ? TPCK_ENGINE_FORWARD
 										: TPCK_ENGINE_LEARNING;
 }

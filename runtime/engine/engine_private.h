@@ -207,8 +207,8 @@ void tpck_attach_own_keep(void);
 void tpck_attach_stashes(void);
 /* Starts link and copier threads once there is a context. */
 void tpck_attach_threads(void);
-/* Starts the link's thread, for a session that is there. */
-void tpck_attach_link(void);
+/* Starts the link's thread, for a session that is there. room: a resume asks for room for its next snapshots at once. */
+void tpck_attach_link(bool room);
 
 /* ---- collective.c ---- */
 /* Writes the communicators into the log where they are others than at the last call. The gate is closed. */

@@ -277,7 +277,7 @@ static void take_over(void)
 	agent_asked();
 	tpck_restart_meet(engine->welcome.meeting_ports[1]);
 	cut = (struct tpck_log_position){engine->welcome.log_sequence, engine->welcome.log_offset};
-	result = tpck_offered_open(engine->welcome.session, engine->welcome.offer_step);
+	result = tpck_offered_open(engine->welcome.session, engine->welcome.offer_step, true);
 	if (result)
 		end_for("the snapshot cannot be mapped", result);
 	if (!tpck_files_settle())
@@ -294,7 +294,7 @@ static void take_over(void)
 	atomic_store(&following, false);
 	engine->forward_ns = tpck_clock_monotonic_ns();
 	if (engine->device)
-		tpck_attach_link();
+		tpck_attach_link(false);
 	/* From here on what differs ends as any resume does. */
 	tpck_forward_last();
 }

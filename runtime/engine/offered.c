@@ -19,6 +19,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "runtime/base/block_digest.h"
 #include "runtime/base/digest.h"
 #include "runtime/base/huge.h"
 #include "runtime/track/threads.h"
@@ -41,6 +42,22 @@ static pthread_mutex_t pinning = PTHREAD_MUTEX_INITIALIZER;
 static const struct tpck_device *device;
 static void *device_context;
 static uint64_t pinned; /* bytes of the data area */
+
+/* Blocks of the image are compared with what the device had by several threads, in pieces of this size. */
+#define COMPARED_BYTES (16ull << 20)
+#define COMPARER_BYTES (4ull << 30)
+enum { COMPARERS_MAX = 8 };
+static struct {
+	pthread_mutex_t lock;
+	uint32_t row;           /* the next piece. Under the lock, as what follows */
+	uint64_t at;
+	struct compared {
+		_Atomic uint64_t sum, done;
+	} *rows;                /* NULL: nothing is compared */
+	size_t bytes;
+	_Atomic uint32_t busy;  /* threads; a futex */
+	_Atomic uint32_t bad;   /* 1 + the row that differs; 0 none */
+} comparing = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static void set_and_wake(_Atomic uint32_t *word, uint32_t value)
 {
@@ -91,6 +108,117 @@ static bool piece_pin(void)
 	return done;
 }
 
+static const struct tpck_image_row *rows(void)
+{
+	return (const struct tpck_image_row *)((char *)image + TPCK_IMAGE_INDEX_AT);
+}
+
+/* ---- comparing ------------------------------------------------------------------------------------ */
+
+static bool has_digest(const struct tpck_image_row *row)
+{
+	return row->device_digest && row->data_offset != UINT64_MAX && row->bytes;
+}
+
+/* The next piece; false when all are taken. */
+static bool piece_take(uint32_t *row, uint64_t *at, uint64_t *bytes)
+{
+	bool more;
+
+	pthread_mutex_lock(&comparing.lock);
+	while (comparing.row < image->rows && (!has_digest(&rows()[comparing.row]) || comparing.at == rows()[comparing.row].bytes)) {
+		comparing.row++;
+		comparing.at = 0;
+	}
+	more = comparing.row < image->rows;
+	if (more) {
+		uint64_t left = rows()[comparing.row].bytes - comparing.at;
+
+		*row = comparing.row;
+		*at = comparing.at;
+		*bytes = left < COMPARED_BYTES ? left : COMPARED_BYTES;
+		comparing.at += *bytes;
+	}
+	pthread_mutex_unlock(&comparing.lock);
+	return more;
+}
+
+static void *comparing_main(void *unused)
+{
+	uint64_t at, bytes;
+	uint32_t r;
+
+	(void)unused;
+	tpck_thread_own();
+	pthread_setname_np(pthread_self(), "tpck-offered");
+	while (!atomic_load(&comparing.bad) && atomic_load(&stage) != OVER && piece_take(&r, &at, &bytes)) {
+		const struct tpck_image_row *row = &rows()[r];
+		struct compared *compared = &comparing.rows[r];
+
+		atomic_fetch_add(&compared->sum, tpck_block_digest_piece(data() + row->data_offset + at, bytes, at / 8));
+		if (atomic_fetch_add(&compared->done, bytes) + bytes == row->bytes &&
+		    tpck_block_digest_finish(atomic_load(&compared->sum), row->bytes) != row->device_digest)
+			atomic_store(&comparing.bad, r + 1);
+	}
+	atomic_fetch_sub(&comparing.busy, 1);
+	tpck_sys_futex(&comparing.busy, FUTEX_WAKE_PRIVATE, 0x7fffffff, NULL, NULL, 0);
+	return NULL;
+}
+
+/* What is large is on machines with many processors, and is copied at their speed. */
+static unsigned comparers(void)
+{
+	uint64_t wanted = 1 + image->data_bytes / COMPARER_BYTES;
+
+	return wanted < COMPARERS_MAX ? (unsigned)wanted : COMPARERS_MAX;
+}
+
+static int comparing_start(void)
+{
+	unsigned wanted = comparers(), started = 0;
+	int result = 0;
+
+	for (uint32_t i = 0; i < image->rows; i++)
+		if (rows()[i].data_offset != UINT64_MAX &&
+		    (rows()[i].bytes > image->data_bytes || rows()[i].data_offset > image->data_bytes - rows()[i].bytes))
+			return -EBADMSG;
+	comparing.bytes = (image->rows + 1) * sizeof *comparing.rows;
+	comparing.rows = tpck_sys_mmap(NULL, comparing.bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (comparing.rows == MAP_FAILED) {
+		comparing.rows = NULL;
+		return -ENOMEM;
+	}
+	while (started < wanted && !result) {
+		atomic_fetch_add(&comparing.busy, 1);
+		result = tpck_thread_start(comparing_main);
+		if (result)
+			atomic_fetch_sub(&comparing.busy, 1);
+		else
+			started++;
+	}
+	return started ? 0 : result;
+}
+
+static void comparing_wait(void)
+{
+	uint32_t busy;
+
+	while ((busy = atomic_load(&comparing.busy)))
+		wait_while(&comparing.busy, busy);
+}
+
+int tpck_offered_compared(char *why, size_t size)
+{
+	comparing_wait();
+	if (!atomic_load(&comparing.bad))
+		return 0;
+	snprintf(why, size, "the block at %#llx of the snapshot is not what the device had",
+		 (unsigned long long)rows()[atomic_load(&comparing.bad) - 1].address);
+	return -EBADMSG;
+}
+
+/* ---- the thread ----------------------------------------------------------------------------------- */
+
 static void *offered_main(void *unused)
 {
 	(void)unused;
@@ -110,6 +238,9 @@ static void *offered_main(void *unused)
 	wait_while(&stage, COPY);
 	for (uint64_t at = 0; at < pinned; at += PIECE_BYTES)
 		device->host_unregister(data() + at);
+	comparing_wait();
+	if (comparing.rows)
+		tpck_sys_munmap(comparing.rows, comparing.bytes);
 	tpck_sys_munmap(image, image_bytes);
 	return NULL;
 }
@@ -144,10 +275,12 @@ static int image_map(const char *session, uint64_t step)
 	return 0;
 }
 
-int tpck_offered_open(const char *session, uint64_t step)
+int tpck_offered_open(const char *session, uint64_t step, bool compare)
 {
 	int result = image_map(session, step);
 
+	if (!result && compare)
+		result = comparing_start();
 	if (!result)
 		result = tpck_thread_start(offered_main);
 	offered = !result;

@@ -200,7 +200,7 @@ void tpck_resume_begin(void)
 	tpck_attach_stashes();
 	if (engine->settings.record_full[0] == 'f')
 		tpck_stash_forgive();
-	result = tpck_offered_open(engine->welcome.session, engine->welcome.offer_step);
+	result = tpck_offered_open(engine->welcome.session, engine->welcome.offer_step, false);
 	if (!result)
 		result = tpck_forward_open(engine->welcome.session, cut);
 	if (!result && tpck_begun_is_long(why, sizeof why)) {
@@ -342,6 +342,11 @@ static int memory_inject(bool *by_chance, char *why, size_t size)
 						    ? tpck_memory_variable(rows[i].symbol, rows[i].bytes)
 						    : rows[i].address,
 					    why, size);
+	if (!result) {
+		result = tpck_offered_compared(why, size);
+		/* The agent finds it out, too, and offers what there was before. */
+		*by_chance = result != 0;
+	}
 	return result;
 }
 

@@ -79,9 +79,9 @@ uint64_t tpck_image_memory(uint64_t data_bytes);
 
 /* Whether the header is whole: magic, version, footer, and everything it names lies in the file. */
 int tpck_image_check(const struct tpck_image *image, const char *path, struct tpck_error *err);
-/* Compares every row that carries a device digest with the bytes copied. -EBADMSG where one differs. */
+/* Compares every row that carries a device digest with the bytes copied. -EBADMSG where one differs, -ECANCELED where its state changes meanwhile. */
 int tpck_image_check_device(const struct tpck_image *image, const char *path, struct tpck_error *err);
-/* Compares every chunk that was hashed with its digest, and hashes those that were not. */
+/* Compares every chunk that was hashed with its digest, and hashes those that were not, where that can be written. */
 int tpck_image_check_chunks(const struct tpck_image *image, const char *path, bool writable,
 			    struct tpck_error *err);
 

@@ -57,6 +57,7 @@ enum {
 	TPCK_HELLO_APART = 8,  /* some of the ranks are on other nodes */
 	TPCK_HELLO_OWN = 256,  /* what there is to go on from is told of, kept, and not offered: the program begins as it would without the library */
 	TPCK_HELLO_FORWARD = 512, /* it is offered, whatever the program's own checkpoint would cost */
+	TPCK_HELLO_TAKES_OVER = 1024, /* a twin of who has died: what has been compared with the device's digests once is not compared again, as it does that while it copies */
 };
 
 /* The identity text is lines "key value\n" with keys in this order: user, job, rank, ordinal,

@@ -30,7 +30,7 @@
 #include "runtime/wire/segment.h"
 
 static struct {
-	uint64_t steps, kill_at, exit_at, bytes, segment, want, launch, more_at;
+	uint64_t steps, kill_at, exit_at, bytes, segment, want, launch, more_at, iteration_ns;
 	unsigned images, pause_ms, rank, ordinal, world;
 	int status;
 	bool fresh, wait_commit, wait_durable, no_ending, kill_forward, digests, lie, unresumable, silent, more_images, repeats;
@@ -467,6 +467,7 @@ static void iterate(uint64_t step)
 
 	log_step(step);
 	control->status.boundaries = step;
+	control->status.iteration_ns = set.iteration_ns;
 	i = take_image();
 	/* Who is to die at this step does so, and has the step before, however long the agent takes to free one, if there are any. */
 	for (int wait = 0; i < 0 && image_count && set.kill_at && (step == set.kill_at || step + 1 == set.kill_at) && wait < 20000; wait++) {
@@ -516,7 +517,7 @@ static void read_options(int argc, char **argv)
 		{"arg", 1, 0, 'a'}, {"executable", 1, 0, 'E'}, {"no-ending", 0, 0, 'q'}, {"digests", 0, 0, 'D'},
 		{"lie", 0, 0, 'L'}, {"kill-forward", 0, 0, 'W'}, {"unresumable", 0, 0, 'u'}, {"silent", 0, 0, 'S'}, {"rank", 1, 0, 'r'},
 		{"ordinal", 1, 0, 'o'}, {"world", 1, 0, 'N'}, {"launch", 1, 0, 'l'}, {"more-at", 1, 0, 'm'}, {"more-images", 0, 0, 'M'},
-		{"repeats", 0, 0, 'R'}, {0, 0, 0, 0},
+		{"repeats", 0, 0, 'R'}, {"iteration-ns", 1, 0, 'I'}, {0, 0, 0, 0},
 	};
 	int option;
 
@@ -549,6 +550,7 @@ static void read_options(int argc, char **argv)
 		case 'N': set.world = (unsigned)atoi(optarg); break;
 		case 'l': set.launch = strtoull(optarg, NULL, 0); break;
 		case 'm': set.more_at = strtoull(optarg, NULL, 0); break; /* a collective more than the other ranks */
+		case 'I': set.iteration_ns = strtoull(optarg, NULL, 0); break;
 		default: exit(2);
 		}
 	}

@@ -3,12 +3,16 @@
 # needs: cores=1.0 memory=2G about=100s
 """A trainer that has a twin: killed again and again it goes on without being started anew, with the bytes of a run that was left alone. Whoever
 started it sees one process, with the status of the program. What becomes of the twin does not touch the program."""
+import ctypes
+import glob
 import os
 import pty
 import random
 import re
 import select
 import signal
+import struct
+import subprocess
 import sys
 import time
 
@@ -213,6 +217,45 @@ def differs():
         checks.ok(ended and (ended == 3) == ("has no twin from here on" in start.said()), "its twins end, and the third is the last", start.said())
 
 
+def damage_newest(place):
+    """Changes bytes of the newest committed snapshot in memory, all over its data, as memory that forgets does. Its step."""
+    found = []
+    for session in glob.glob(os.path.join(place.shm, "j", "g*.r0.o0")):
+        for path in glob.glob(os.path.join(session, "image.*")):
+            with open(path, "rb") as image:
+                header = image.read(64)
+            state, step, data = struct.unpack_from("<I", header, 16)[0], struct.unpack_from("<Q", header, 32)[0], struct.unpack_from("<Q", header, 40)[0]
+            found += [(step, path, data)] if state == 3 else []
+    step, path, data = max(found)
+    with open(path, "r+b") as image:
+        for at in range(100, data, 4096):
+            image.seek((256 << 20) + at)
+            byte = image.read(1)
+            image.seek((256 << 20) + at)
+            image.write(bytes([byte[0] ^ 1]))
+    return step
+
+
+def damaged():
+    """What has been checked when it was committed, and is not what it was when it is put in place, does not go on."""
+    with job.Place() as place:
+        this = trainer(place)
+        this.run_plain()
+        start = start_of(this)
+        start.until(lambda: twins.covered(start) and this.progress() > 100)
+        living = twins.covered(start)
+        os.kill(living, signal.SIGSTOP)
+        job.look_until(lambda: (rows := [row for row in place.shown() if row["pid"] == living]) and rows[0].get("twin") and
+                       rows[0]["twin"]["step"] == rows[0]["held_step"], 30, 0.05)
+        step = damage_newest(place)
+        job.signal_if_there(living)
+        # The supervisor had stopped with the program.
+        os.kill(start.process.pid, signal.SIGCONT)
+        ended_equal(this, start, "a snapshot that memory has changed since it was checked is not gone on from: the same bytes")
+        checks.ok(re.search(rf"cannot resume at step {step}: the block at 0x[0-9a-f]+ of the snapshot is not what the device had; trying once more", start.said()) and
+                  len(re.findall(rf"live at step {step} ", start.said())) == 0, "since it is compared once more before the program goes on", start.said()[-1500:])
+
+
 def shown():
     with job.Place() as place:
         this = trainer(place, steps=100000)
@@ -289,7 +332,7 @@ def main():
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     rng = random.Random(seed)
     stages = {"killed": lambda: killed_again_and_again(rng), "agent": agent_dies_too, "hurt": twin_is_hurt, "ends": ends, "errors": errors, "programs": programs_once,
-              "differs": differs, "shown": shown, "executes": executes_another, "terminal": at_a_terminal}
+              "differs": differs, "damaged": damaged, "manners": manners, "place": dies_at_one_place, "shown": shown, "executes": executes_another, "terminal": at_a_terminal}
     for name in sys.argv[1:] or stages:
         stages[name]()
     checks.end()
