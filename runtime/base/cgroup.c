@@ -189,3 +189,30 @@ struct tpck_cgroup_room tpck_cgroup_room(const char *root, const struct tpck_cgr
 	errno = saved;
 	return room;
 }
+
+bool tpck_cgroup_ends_together(const char *root, const struct tpck_cgroup *group, char which[TPCK_CGROUP_PATH])
+{
+	char text[TEXT], *slash;
+	int saved = errno;
+	uint64_t together;
+	bool found = false;
+
+	snprintf(which, TPCK_CGROUP_PATH, "%s", group->v2);
+	while (*which && !found) {
+		if (strcmp(which, "/") == 0)
+			*which = '\0';
+		found = read_number(root, &v2, which, "memory.oom.group", text, &together) && together;
+		slash = found ? NULL : strrchr(which, '/');
+		if (slash)
+			*slash = '\0';
+		else
+			break;
+		/* In a container the group itself is at the mount. */
+		if (!*which)
+			found = read_number(root, &v2, which, "memory.oom.group", text, &together) && together;
+	}
+	if (found && !*which)
+		snprintf(which, TPCK_CGROUP_PATH, "/");
+	errno = saved;
+	return found;
+}

@@ -28,6 +28,9 @@ bool tpck_cgroup_of(const char *root, int pid, struct tpck_cgroup *group);
 /* Of the group, those above, and the machine, that which leaves least behind its reserve. */
 struct tpck_cgroup_room tpck_cgroup_room(const char *root, const struct tpck_cgroup *group);
 
+/* Whether the kernel ends all processes of the group, or of one above, together where its memory is full (memory.oom.group); then which of them. */
+bool tpck_cgroup_ends_together(const char *root, const struct tpck_cgroup *group, char which[TPCK_CGROUP_PATH]);
+
 /* Whether a leaves less than b behind its reserve. */
 static inline bool tpck_cgroup_tighter(const struct tpck_cgroup_room *a, const struct tpck_cgroup_room *b)
 {

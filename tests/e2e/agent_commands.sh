@@ -106,6 +106,19 @@ TRANSPCKPT_PEERS=1 TRANSPCKPT_NODES="192.0.2.1" "$command" doctor >"$D/run.out" 
 ok "or that it is none" grep -q "^note.*TRANSPCKPT_NODES.*not among them" "$D/run.out"
 TRANSPCKPT_PEERS=1 TRANSPCKPT_TRANSPORT=tcp "$command" doctor >"$D/run.out" 2>"$D/run.err"
 ok "doctor says how agents reach each other" grep -Eq "peers .*(agents reach each other over TCP$|without libsodium)" "$D/run.out"
+ok "doctor says nothing of twins where there is to be none" sh -c "! grep -q '^[a-z]* *twin ' '$D/run.out'"
+TRANSPCKPT_TWIN=1 SLURM_MEM_PER_NODE=4096 "$command" doctor >"$D/run.out" 2>"$D/run.err"
+ok "and what one takes where there is" grep -q "^good.* twin .*a second context on the device" "$D/run.out"
+ok "and that Slurm limits it" grep -q "^note.* twin .*SLURM_MEM_PER_NODE is 4096 MiB" "$D/run.out"
+if unshare --mount mount -t tmpfs tmpfs /sys/fs/cgroup 2>/dev/null; then
+    group=$(sed -n 's/^0:://p' /proc/self/cgroup)
+    for together in 0 1; do
+        TRANSPCKPT_TWIN=1 unshare --mount sh -c "mount -t tmpfs tmpfs /sys/fs/cgroup && mkdir -p '/sys/fs/cgroup$group' &&
+            echo $together >'/sys/fs/cgroup$group/memory.oom.group' && exec '$command' doctor" >"$D/together.$together" 2>&1
+    done
+    ok "and that the kernel would end both" grep -q "^note.* twin .*memory.oom.group of control group .* is 1" "$D/together.1"
+    ok "where it would" sh -c "grep -q 'twin .*a second context' '$D/together.0' && ! grep -q 'oom.group' '$D/together.0'"
+fi
 status_of "$command" frobnicate
 ok "no verb" ended 2
 done_testing

@@ -127,6 +127,28 @@ static void odd(void)
 	check(room(0).bytes == UINT64_MAX, "a path that is too long");
 }
 
+static void together(void)
+{
+	struct tpck_cgroup group;
+	char which[TPCK_CGROUP_PATH];
+
+	start_again();
+	put("/proc/self/cgroup", "0::/slurm/job_1/step_0\n");
+	put("/sys/fs/cgroup/slurm/job_1/step_0/memory.oom.group", "0\n");
+	(void)tpck_cgroup_of(root, 0, &group);
+	check(!tpck_cgroup_ends_together(root, &group, which), "one process is ended where memory is full");
+	put("/sys/fs/cgroup/slurm/job_1/memory.oom.group", "1\n");
+	check(tpck_cgroup_ends_together(root, &group, which) && strcmp(which, "/slurm/job_1") == 0, "or all of a group, which may be one above");
+	start_again();
+	put("/proc/self/cgroup", "0::/docker/0123/abc\n");
+	put("/sys/fs/cgroup/memory.oom.group", "1\n");
+	(void)tpck_cgroup_of(root, 0, &group);
+	check(tpck_cgroup_ends_together(root, &group, which), "in a container");
+	put("/proc/self/cgroup", "0::/\n");
+	(void)tpck_cgroup_of(root, 0, &group);
+	check(tpck_cgroup_ends_together(root, &group, which), "in a group that is the mount's");
+}
+
 int main(void)
 {
 	if (!mkdtemp(root))
@@ -135,6 +157,7 @@ int main(void)
 	version_1();
 	machine();
 	odd();
+	together();
 	start_again();
 	rmdir(root);
 	return tap_done();

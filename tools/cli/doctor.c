@@ -4,6 +4,7 @@
 
 #include <dlfcn.h>
 #include <errno.h>
+#include <inttypes.h>
 #include <json-c/json.h>
 #include <liburing.h>
 #include <pwd.h>
@@ -16,6 +17,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include "runtime/base/cgroup.h"
 #include "runtime/base/file_system.h"
 #include "runtime/base/tier_settings.h"
 #include "runtime/peer/rendezvous.h"
@@ -23,6 +25,7 @@
 #include "runtime/view/view.h"
 #include "tools/cli/device/probe.h"
 #include "tools/cli/doctor.h"
+#include "tools/cli/inventory.h"
 
 extern char **environ;
 
@@ -384,6 +387,73 @@ static int examine_files(struct cli *cli, const char *job, void *context)
 	return 0;
 }
 
+/* ---- twins -------------------------------------------------------------------------------- */
+
+/* Memory of a process that is nobody else's; 0: nobody says. */
+static uint64_t own_memory(int pid)
+{
+	char path[64], line[200];
+	uint64_t kib = 0, value;
+	FILE *status;
+
+	snprintf(path, sizeof path, "/proc/%d/status", pid);
+	status = fopen(path, "re");
+	while (status && fgets(line, sizeof line, status))
+		if (sscanf(line, "RssAnon: %" SCNu64, &value) == 1 || sscanf(line, "RssFile: %" SCNu64, &value) == 1)
+			kib += value;
+	if (status)
+		fclose(status);
+	return kib << 10;
+}
+
+/* What a process that runs has, its twin takes once more. */
+static int examine_trainer(struct cli *cli, const char *job, void *context)
+{
+	struct inventory inventory;
+
+	if (inventory_load(&inventory, cli, job, NULL))
+		return 0;
+	for (size_t i = 0; i < inventory.session_count; i++) {
+		const struct tpck_session *session = inventory.sessions[i];
+
+		if (inventory_alive(session))
+			cli_find(context, GOOD, "twin", "process %d of job %s has %s of memory of its own: its twin takes as much", session->control->pid, job,
+				 cli_bytes(own_memory(session->control->pid)));
+	}
+	inventory_free(&inventory);
+	return 0;
+}
+
+/* Of how much memory Slurm ends a job. */
+static void examine_slurm(struct examination *e)
+{
+	static const char *const limits[] = {"SLURM_MEM_PER_NODE", "SLURM_MEM_PER_CPU", "SLURM_MEM_PER_GPU"};
+
+	for (size_t i = 0; i < sizeof limits / sizeof *limits; i++) {
+		const char *limit = getenv(limits[i]);
+
+		if (limit && strtoull(limit, NULL, 10))
+			cli_find(e, NOTE, "twin", "Slurm limits this job's memory (%s is %.40s MiB), and what a twin takes counts: ask for as much more, or the job is ended",
+				 limits[i], limit);
+	}
+}
+
+static void examine_twin(struct examination *e)
+{
+	struct tpck_cgroup group;
+	char which[TPCK_CGROUP_PATH];
+
+	if (strcmp(e->cli->settings.twin, "off") == 0)
+		return;
+	cli_find(e, GOOD, "twin",
+		 "takes the program's memory and the processor time of its CPU side once more, a second context on the device (some hundreds of MiB there), and at most %s for files that the program writes",
+		 cli_bytes(e->cli->settings.twin_bytes));
+	(void)cli_each_job(e->cli, examine_trainer, e);
+	if (tpck_cgroup_of("", 0, &group) && tpck_cgroup_ends_together("", &group, which))
+		cli_find(e, NOTE, "twin", "memory.oom.group of control group %s is 1: where memory is short the kernel ends the program together with its twin", which);
+	examine_slurm(e);
+}
+
 static void examine_machine(struct examination *e)
 {
 	examine_memory_tier(e);
@@ -395,6 +465,7 @@ static void examine_machine(struct examination *e)
 	examine_addresses(e);
 	examine_transport(e);
 	examine_nodes(e);
+	examine_twin(e);
 	examine_settings(e);
 }
 
