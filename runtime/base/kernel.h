@@ -78,6 +78,34 @@ static inline int tpck_sys_kcmp(pid_t one, pid_t other, int what, unsigned long 
 {
 	return (int)syscall(SYS_kcmp, one, other, what, index_of_one, index_of_other);
 }
+static inline pid_t tpck_sys_getpgid(pid_t process)
+{
+	return (pid_t)syscall(SYS_getpgid, process);
+}
+/* The kernel counts from 20 down. */
+static inline int tpck_sys_getpriority(int which, id_t who)
+{
+	long found = syscall(SYS_getpriority, which, who);
+
+	return found < 0 ? -1 : 20 - (int)found;
+}
+static inline int tpck_sys_setpriority(int which, id_t who, int priority)
+{
+	return (int)syscall(SYS_setpriority, which, who, priority);
+}
+/* glibc has neither these nor their constants. */
+static inline int tpck_sys_ioprio_get(int which, int who)
+{
+	return (int)syscall(SYS_ioprio_get, which, who);
+}
+static inline int tpck_sys_ioprio_set(int which, int who, int priority)
+{
+	return (int)syscall(SYS_ioprio_set, which, who, priority);
+}
+static inline int tpck_sys_prlimit(pid_t process, int resource, const struct rlimit *limit, struct rlimit *before)
+{
+	return (int)syscall(SYS_prlimit64, process, resource, limit, before);
+}
 static inline int tpck_sys_sched_yield(void)
 {
 	return (int)syscall(SYS_sched_yield);

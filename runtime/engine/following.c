@@ -32,6 +32,7 @@
 #include "runtime/replay/restart.h"
 #include "runtime/replay/stash.h"
 #include "runtime/track/communicators.h"
+#include "runtime/twin/manners.h"
 #include "runtime/twin/supervisor.h"
 #include "runtime/wire/twin.h"
 
@@ -274,6 +275,7 @@ static void take_over(void)
 	struct tpck_log_position cut;
 	int result;
 
+	tpck_manners_end();
 	agent_asked();
 	tpck_restart_meet(engine->welcome.meeting_ports[1]);
 	cut = (struct tpck_log_position){engine->welcome.log_sequence, engine->welcome.log_offset};
@@ -429,6 +431,7 @@ void tpck_following_begin(void)
 	int result;
 
 	atomic_store(&following, true);
+	tpck_manners_begin(engine->settings.twin_cgroup);
 	tpck_attach_own_keep();
 	tpck_restart_remember(environ);
 	meet_among_twins();

@@ -274,6 +274,78 @@ def shown():
         start.wait()
 
 
+def idle_class(pid):
+    """Of its reads and writes, by ioprio_get(2)."""
+    return ctypes.CDLL(None, use_errno=True).syscall(252, 1, pid) >> 13
+
+
+def started_with(pid, leader):
+    try:
+        return os.getpgid(pid) == os.getpgid(leader)
+    except OSError:
+        return False
+
+
+def standing(pid):
+    """What a process is given, all its threads and those that it has made in its group: nice, I/O class, who is ended first where memory is short, group."""
+    found = set()
+    for process in [pid, *(child for child in job.children_of(pid) if started_with(child, pid))]:
+        group = re.search(r"^0::(.*)$", job.read(f"/proc/{process}/cgroup"), re.M)
+        try:
+            for thread in os.listdir(f"/proc/{process}/task"):
+                found.add((os.getpriority(os.PRIO_PROCESS, int(thread)), idle_class(int(thread)), int(job.read(f"/proc/{process}/oom_score_adj")), group and group[1]))
+        except (OSError, ValueError):  # it has just ended
+            pass
+    return found
+
+
+def manners():
+    """A twin is the first that goes without, and what takes over is as the program was."""
+    mounts = [line.split()[1] for line in job.read("/proc/mounts").splitlines() if line.split()[2] == "cgroup2"]
+    own = re.search(r"^0::(.*)$", job.read("/proc/self/cgroup"), re.M)
+    group = None
+    with job.Place() as place:
+        try:
+            group = os.path.join(mounts[0], f"tpck-twin-{os.getpid()}") if own else None
+            os.mkdir(group)
+        except (OSError, IndexError, TypeError):
+            print("# no control group can be made here")
+            group = None
+        this = trainer(place, steps=100000)
+        start = start_of(this, environment={"TRANSPCKPT_TWIN_CGROUP": group} if group else None)
+        start.until(lambda: twins.covered(start))
+        living, twin = twins.processes(start)
+        as_it_was, follows = standing(living), standing(twin)
+        [(nice, _, oom, where)] = as_it_was
+        wanted = (min(nice + 10, 19), 3, 1000, "/" + os.path.basename(group) if group else where)
+        checks.ok(follows == {wanted}, "a twin has low priority, the idle class, and the group that is named; and it is ended first where memory is short", follows, wanted)
+        twins.kill(start)
+        start.until(lambda: twins.taken_over(start) == 1)
+        checks.ok(start.process.poll() is None and standing(twin) == as_it_was, "what took over is as the program was, with all its threads", standing(twin), as_it_was)
+        start.process.terminate()
+        start.wait()
+        start = start_of(this, environment={"TRANSPCKPT_TWIN_CGROUP": place.root}, name="none")
+        checks.ok(start.until(lambda: f"TRANSPCKPT_TWIN_CGROUP={place.root} is no folder of a control group of version 2: the twin is where the program is" in start.said()),
+                  "a group that is none is one line", start.said())
+        start.process.terminate()
+        start.wait()
+        less = ["setpriv", "--bounding-set=-sys_nice,-sys_resource", "prlimit", "--nice=0:0"]
+        if os.geteuid() == 0 and not subprocess.run([*less, "true"], capture_output=True, check=False).returncode:
+            start = start_of(this, *less, name="less")
+            start.until(lambda: twins.covered(start))
+            living, twin = twins.processes(start)
+            checks.ok(standing(twin) == {(nice, 3, 1000, where)}, "a priority that could not be taken back is not given away", standing(twin))
+            before = twins.taken_over(start)
+            twins.kill(start)
+            start.until(lambda: twins.taken_over(start) > before)
+            checks.ok(standing(twin) == as_it_was, "and the rest comes back without privileges", standing(twin), start.said()[-500:])
+            start.process.terminate()
+            start.wait()
+    if group:
+        checks.ok(job.look_until(lambda: not job.read(os.path.join(group, "cgroup.procs")), 20, 0.05), "nobody is left in the group", job.read(os.path.join(group, "cgroup.procs")))
+        os.rmdir(group)
+
+
 def executes_another():
     """The program executes another one in its place, as one does that begins anew: that is not the twin's."""
     with job.Place() as place:
@@ -332,7 +404,7 @@ def main():
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     rng = random.Random(seed)
     stages = {"killed": lambda: killed_again_and_again(rng), "agent": agent_dies_too, "hurt": twin_is_hurt, "ends": ends, "errors": errors, "programs": programs_once,
-              "differs": differs, "damaged": damaged, "manners": manners, "place": dies_at_one_place, "shown": shown, "executes": executes_another, "terminal": at_a_terminal}
+              "differs": differs, "damaged": damaged, "manners": manners, "place": dies_at_one_place, "manners": manners, "shown": shown, "executes": executes_another, "terminal": at_a_terminal}
     for name in sys.argv[1:] or stages:
         stages[name]()
     checks.end()
