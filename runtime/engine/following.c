@@ -39,7 +39,7 @@
 /* How often it is looked how far the living one has come, how long for a first snapshot that is committed, and the status of a twin that ends by itself. */
 #define LOOK_NS 5000000
 #define FIRST_NS 30000000000ull
-enum { ENDS_WITH = 125, LOOKS_A_SECOND = 200 };
+enum { ENDS_WITH = 125, LOOKS_A_SECOND = 200, DEATHS_MAX = 3 /* at one place, in a row */ };
 /* Of an iteration that takes long, so many are waited for. */
 enum { STALLED_ITERATIONS = 10 };
 
@@ -269,6 +269,21 @@ static void agent_asked(void)
 		tpck_following_end("the newest snapshot that is whole is older than what it has followed");
 }
 
+/* A program that dies again and again at one place would do so for ever. */
+static void look_at_deaths(void)
+{
+	uint64_t at = living.control->status.boundaries;
+	struct tpck_twin_page *page = tpck_twin_page();
+	char why[160];
+
+	page->deaths = page->deaths && at <= page->died_at + 1 && page->died_at <= at + 1 ? page->deaths + 1 : 1;
+	page->died_at = at;
+	if (page->deaths < DEATHS_MAX)
+		return;
+	snprintf(why, sizeof why, "the program has died %u times in a row within an iteration of step %llu", page->deaths, (unsigned long long)at);
+	tpck_following_end(why);
+}
+
 /* The living one is gone. Threads wait at the end of what the log has for them. */
 static void take_over(void)
 {
@@ -276,6 +291,7 @@ static void take_over(void)
 	int result;
 
 	tpck_manners_end();
+	look_at_deaths();
 	agent_asked();
 	tpck_restart_meet(engine->welcome.meeting_ports[1]);
 	cut = (struct tpck_log_position){engine->welcome.log_sequence, engine->welcome.log_offset};

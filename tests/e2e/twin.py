@@ -346,6 +346,45 @@ def manners():
         os.rmdir(group)
 
 
+def dies_at_one_place():
+    """A program that dies again and again at one place is not taken over for ever: each start takes one snapshot early, and none for long then."""
+    with job.Place(TRANSPCKPT_INTERVAL="120s") as place:
+        this = trainer(place, steps=400)
+        this.environment.update(LD_PRELOAD=job.built(place, "paused.so", "paused.c"))
+
+        def may(steps):
+            for folder in (this.work, os.path.dirname(this.plain)):
+                os.makedirs(folder, exist_ok=True)
+                with open(os.path.join(folder, "steps.new"), "w", encoding="ascii") as f:
+                    f.write(str(steps))
+                os.replace(os.path.join(folder, "steps.new"), os.path.join(folder, "steps"))
+        may(100000)
+        this.run_plain()
+        may(300)
+        start, before, died = start_of(this), [], []
+
+        def stands():
+            """The program waits at that place, and a twin would take over."""
+            living = twins.covered(start)
+            before.append([row["iterations"] for row in place.shown() if row["pid"] == living and row.get("twin")])
+            return before[-1] and before[-1] == before[-5:][0] and living
+        for _ in range(3):
+            living = job.look_until(stands, 60, 0.1)
+            if not living:
+                break
+            died += before[-1]
+            before.clear()
+            job.signal_if_there(living)
+            start.until(lambda: twins.taken_over(start) == len(died) or not start.running())
+        status = start.wait(20)
+        checks.ok(len(died) == 3 and max(died) - min(died) <= 1 and status == -signal.SIGKILL and twins.taken_over(start) == 2 and
+                  "the program has died 3 times in a row within an iteration of step" in start.said(),
+                  "the third death at one place is the end, and a line says so", died, status, start.said()[-1200:])
+        may(100000)
+        start = start_of(this, name="again")
+        ended_equal(this, start, "the same command goes on")
+
+
 def executes_another():
     """The program executes another one in its place, as one does that begins anew: that is not the twin's."""
     with job.Place() as place:
@@ -404,7 +443,7 @@ def main():
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     rng = random.Random(seed)
     stages = {"killed": lambda: killed_again_and_again(rng), "agent": agent_dies_too, "hurt": twin_is_hurt, "ends": ends, "errors": errors, "programs": programs_once,
-              "differs": differs, "damaged": damaged, "manners": manners, "place": dies_at_one_place, "manners": manners, "shown": shown, "executes": executes_another, "terminal": at_a_terminal}
+              "differs": differs, "damaged": damaged, "manners": manners, "place": dies_at_one_place, "place": dies_at_one_place, "manners": manners, "shown": shown, "executes": executes_another, "terminal": at_a_terminal}
     for name in sys.argv[1:] or stages:
         stages[name]()
     checks.end()
