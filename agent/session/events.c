@@ -449,6 +449,8 @@ void history_started(const struct live *live)
 	put(event, "world", live->launch->world);
 	put_executable(event, live->session->identity);
 	put_offer(event, live);
+	if (live->by_twin)
+		put_text(event, "by", "twin");
 	note(event);
 }
 

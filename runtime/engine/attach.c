@@ -327,8 +327,10 @@ static void on_tick(void)
 		tpck_stillness_look();
 	tpck_log_prepare(engine->log);
 	record_note();
-	if (tpck_engine_mode() == TPCK_MODE_LIVE)
+	if (tpck_engine_mode() == TPCK_MODE_LIVE) {
 		tpck_contents_take(engine->log);
+		tpck_following_tell();
+	}
 	reason_note();
 }
 

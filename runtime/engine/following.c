@@ -32,6 +32,7 @@
 #include "runtime/replay/restart.h"
 #include "runtime/replay/stash.h"
 #include "runtime/track/communicators.h"
+#include "runtime/twin/habits.h"
 #include "runtime/twin/manners.h"
 #include "runtime/twin/supervisor.h"
 #include "runtime/wire/twin.h"
@@ -39,7 +40,11 @@
 /* How often it is looked how far the living one has come, how long for a first snapshot that is committed, and the status of a twin that ends by itself. */
 #define LOOK_NS 5000000
 #define FIRST_NS 30000000000ull
-enum { ENDS_WITH = 125, LOOKS_A_SECOND = 200, DEATHS_MAX = 3 /* at one place, in a row */ };
+enum { ENDS_WITH = 125, LOOKS_A_SECOND = 200 };
+/* How often it is said at most that a twin ends; how often, how far it has come; and how many deaths at one place are too many. */
+#define ENDS_SAID_NS 3600000000000ull
+#define PROVEN_SAID_NS 60000000000ull
+enum { NEAR = 3, NEAR_PART = 20, DEATHS_MAX = 3 };
 /* Of an iteration that takes long, so many are waited for. */
 enum { STALLED_ITERATIONS = 10 };
 
@@ -59,15 +64,29 @@ bool tpck_following(void)
 	return atomic_load_explicit(&following, memory_order_relaxed);
 }
 
+/* The third twin meets the same difference as the first, and so does one an hour later. */
+static enum tpck_log_level how_loud(void)
+{
+	struct tpck_twin_page *page = tpck_twin_page();
+	uint64_t now = tpck_clock_monotonic_ns();
+
+	if (page->differed_ns && now - page->differed_ns < ENDS_SAID_NS)
+		return TPCK_LOG_INFO;
+	page->differed_ns = now;
+	return TPCK_LOG_WARN;
+}
+
 void tpck_following_end(const char *why)
 {
+	const char *habit = tpck_habit(why);
+
 	tpck_follow_abandon();
 	tpck_programs_abandon();
 	if (atomic_load(&tpck_twin_page()->word) == TPCK_TWIN_TAKE_OVER)
 		tpck_log_warn("the twin cannot take over at step %llu: %s; the same command goes on when it is started again", (unsigned long long)living.step, why);
 	else
-		tpck_log_warn("the twin of process %d ends at step %llu: %s; the program is not touched by it", atomic_load(&tpck_twin_page()->living),
-			      (unsigned long long)living.step, why);
+		tpck_log(how_loud(), "the twin of process %d ends at step %llu: %s; the program is not touched by it%s%s%s", atomic_load(&tpck_twin_page()->living),
+			 (unsigned long long)living.step, why, habit ? ". Likely behind it: " : "", habit ? habit : "", habit ? " (doc/limits.md)" : "");
 	tpck_sys_exit_group(ENDS_WITH);
 	__builtin_unreachable();
 }
@@ -112,6 +131,25 @@ bool tpck_following_excuses(void)
 	if (strcmp(on, "status") == 0 || strcmp(on, "any") == 0)
 		tpck_supervisor_excuse(TPCK_TWIN_ANY_STATUS);
 	return atomic_load(&page->excuse) != TPCK_TWIN_BLAMED;
+}
+
+/* Once the twin has come as near as it does, and then each time that it has come twice as far. What it says itself goes nowhere. */
+void tpck_following_tell(void)
+{
+	struct tpck_twin_page *page = tpck_twin_page();
+	static uint64_t said, said_ns;
+	uint64_t proven, now;
+
+	if (!page || !atomic_load(&page->twin) || !atomic_load(&page->follows))
+		return;
+	proven = atomic_load(&page->proven);
+	now = tpck_clock_monotonic_ns();
+	if (!proven || proven + proven / NEAR_PART + NEAR < engine->step || (said && (proven < 2 * said || now - said_ns < PROVEN_SAID_NS)))
+		return;
+	tpck_log_info("process %d repeats itself: its twin, process %d, has repeated %llu iterations of it, each call as in its record", tpck_sys_getpid(),
+		      atomic_load(&page->twin), (unsigned long long)proven);
+	said = proven;
+	said_ns = now;
 }
 
 /* The newest snapshot that is committed, of several ranks by all. False: there is none yet. */
@@ -237,6 +275,7 @@ static void look(void)
 
 	look_at_memory();
 	look_at_stall();
+	atomic_store_explicit(&tpck_twin_page()->proven, tpck_forward_reached(), memory_order_relaxed);
 	if (living.says)
 		atomic_store_explicit(&living.says->proven, tpck_forward_reached(), memory_order_relaxed);
 	if (living.control->status.last_step <= living.step || !newest(&image) || image.step <= living.step)
@@ -453,7 +492,9 @@ void tpck_following_begin(void)
 	meet_among_twins();
 	find_living();
 	living.says = say_in(living.session);
+	atomic_store(&tpck_twin_page()->proven, 0);
 	if (living.says) {
+		living.says->begun_ns = tpck_clock_monotonic_ns();
 		atomic_store(&living.says->step, living.step);
 		atomic_store(&living.says->process, tpck_sys_getpid());
 	}

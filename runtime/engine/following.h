@@ -19,6 +19,8 @@ void tpck_following_end(const char *why) __attribute__((noreturn));
 void tpck_following_held(const char *session);
 /* Such a program ends with a status other than 0: whether a twin takes over all the same (enum tpck_twin_excuse). */
 bool tpck_following_excuses(void);
+/* Now and then, in a process that is live: says how far it has been seen to repeat itself. */
+void tpck_following_tell(void);
 /* The process is live. */
 void tpck_following_live(void);
 

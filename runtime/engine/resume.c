@@ -514,15 +514,30 @@ void tpck_resume_at_boundary(struct tpck_thread *self)
 /* ---- answering -------------------------------------------------------------------------------------- */
 
 /* What is called in place of what the log has. */
-static void tell_call(const struct tpck_thread *self, const struct tpck_token *token)
+static void name_call(const struct tpck_token *token, char *text, size_t size)
 {
 	static const char *const kinds[] = {[TPCK_OP_KERNEL] = "a launch of ", [TPCK_OP_H2D] = "a copy to the device", [TPCK_OP_D2H] = "a copy to the host",
 					    [TPCK_OP_D2D] = "a copy on the device", [TPCK_OP_MEMSET] = "a set of memory", [TPCK_OP_GRAPH] = "a launch of a graph",
 					    [TPCK_OP_COLLECTIVE] = "a collective operation"};
 
-	tpck_log(TPCK_LOG_INFO, "thread %u calls for %s%s, %llu bytes, grid %u x %u x %u, on stream %u", self->id, kinds[token->op],
+	snprintf(text, size, "%s%s, %llu bytes, grid %u x %u x %u, on stream %u", kinds[token->op],
 		 token->op != TPCK_OP_KERNEL ? "" : token->name ? token->name : "a function without a name", (unsigned long long)token->bytes, token->grid[0], token->grid[1],
 		 token->grid[2], token->stream);
+}
+
+/* "iteration 7, device operation 3 of thread 1: another call than in the first run", with the call in front of the colon. */
+static void differs_at(const struct tpck_thread *self, const struct tpck_token *token)
+{
+	const char *difference = tpck_forward_difference(), *what = strrchr(difference, ':');
+	char call[300], text[600];
+
+	name_call(token, call, sizeof call);
+	tpck_log_info("thread %u calls for %s", self->id, call);
+	if (tpck_following()) {
+		snprintf(text, sizeof text, "%.*s (%s)%s", what ? (int)(what - difference) : 0, difference, call, what ? what : "");
+		tpck_following_end(text);
+	}
+	begin_anew(difference, tpck_forward_by_chance());
 }
 
 enum tpck_go tpck_resume_operation(struct tpck_thread *self, struct tpck_call *call, uint32_t token, uint32_t content)
@@ -538,8 +553,7 @@ enum tpck_go tpck_resume_operation(struct tpck_thread *self, struct tpck_call *c
 			tpck_begun_forward(self);
 		return TPCK_GO_ANSWERED;
 	case TPCK_FORWARD_DIFFERS:
-		tell_call(self, &call->token);
-		begin_anew(tpck_forward_difference(), tpck_forward_by_chance());
+		differs_at(self, &call->token);
 		return TPCK_GO_RUN;
 	default:
 		break;

@@ -55,6 +55,7 @@ static void take(struct tpck_run *run, const struct tpck_event *event)
 	if (tpck_event_is(event, "started")) {
 		run->host = tpck_event_text(event, "host");
 		run->executable = tpck_event_text(event, "executable");
+		run->by_twin = strcmp(tpck_event_text(event, "by"), "twin") == 0;
 		take_offer(run, event);
 	} else if (tpck_event_is(event, "resumed")) {
 		run->resumed = true;

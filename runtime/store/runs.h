@@ -15,6 +15,7 @@ struct tpck_run {
 	bool died, ended;
 	bool diverged;                /* it could not go on from where it was to, and says so */
 	bool offered, resumed;
+	bool by_twin;                 /* a twin of the one before took over */
 	const char *from;             /* where the offer lay */
 	uint64_t from_level;          /* 0 memory, 1 the first durable tier, and so on */
 	uint64_t from_generation, from_step;

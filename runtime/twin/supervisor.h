@@ -35,8 +35,10 @@ struct tpck_twin_page {
 	_Atomic uint32_t excuse;         /* enum tpck_twin_excuse. [living] */
 	_Atomic uint32_t stalls;         /* 1: the living one has ended no iteration for long. [twin] */
 	_Atomic uint64_t continued_ns;   /* CLOCK_MONOTONIC at which the living one was last told to go on, having been stopped. [supervisor] */
+	_Atomic uint64_t proven;         /* iterations that the twin has repeated. [twin] */
 	uint32_t deaths;                 /* one behind the other, each within an iteration of the last one. [twin] */
 	uint64_t died_at;                /* iterations that were done at the last one. [twin] */
+	uint64_t differed_ns;            /* CLOCK_MONOTONIC: when it was last said at `warn` that a twin ends; 0: never. [twin] */
 	int64_t input_at;                /* place in standard input at the start, if that is a file. [supervisor] */
 	char session[256];               /* of the living one, before `held` counts. [living] */
 	char folder[256];                /* of the twin's own, in memory; the supervisor removes it. [twin] */

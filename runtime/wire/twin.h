@@ -17,6 +17,7 @@ struct tpck_twin_says {
 	uint32_t reserved;
 	_Atomic uint64_t step;       /* up to which it may go: the newest committed one that it knows */
 	_Atomic uint64_t proven;     /* iterations that it has repeated, each call as in the living one's record */
+	uint64_t begun_ns;           /* CLOCK_MONOTONIC: since when it runs forward */
 };
 
 #endif

@@ -35,7 +35,7 @@ def start_of(this, *under, environment=None, name="start0", options=("--twin",))
 def said_otherwise(start):
     """What it said, but for takeovers and what is taken of its files."""
     return [line for line in start.said().splitlines() if line.startswith("transpckpt: ") and
-            not re.search(r"takes over$|live at step|: learnt: ", line)]
+            not re.search(r"takes over$|live at step|: learnt: |repeats itself: ", line)]
 
 
 def ended_equal(this, start, what, status=0, takeovers=None):
@@ -208,6 +208,16 @@ def differs():
         checks.ok(re.search(r"the twin of process \d+ ends at step \d+: iteration \d+, .*another call than in the first run; the program is not touched", start.said()),
                   "its twin says where it differs", start.said())
         checks.ok(start.said().count("the twin of process") <= 3, "three times at most", start.said())
+    with job.Place(TRANSPCKPT_LOG="warn") as place:
+        this = trainer(place, "gpt", 100000)
+        this.environment.update(LD_PRELOAD=job.built(place, "drift.so", "drift.c"), DRIFT_AT="150")
+        start = start_of(this)
+        start.until(lambda: "has no twin from here on" in start.said())
+        found = re.findall(r"the twin of process .*", start.said())
+        checks.ok(len(found) == 1 and re.search(r"iteration \d+, device operation \d+ of thread \d+ \((a copy to|a launch of) .*\): another call .* Likely behind it: a branch that follows",
+                                                found[0]), "which is one line an hour, with the call and what is likely behind it", start.said())
+        start.process.terminate()
+        start.wait()
     with job.Place() as place:
         this = trainer(place, "gpt", 900)
         this.run_plain()
@@ -270,6 +280,21 @@ def shown():
         twins.kill(start)
         row = job.look_until(lambda: (found := near()) and found["takeovers"] == 1 and found, 60, 0.05)
         checks.ok(row and row["pid"] == twins.processes(start)[0] and row["twin"]["lag_ms"] >= 0, "and how often one took over", row)
+        row = job.look_until(lambda: (found := near()) and found["uncovered_sec"] == 0 and found, 60, 0.05)
+        checks.ok(row and row["step"] == row["iterations"] and row["covered_until"] == row["twin"]["step"], "and up to which step the rank is covered", row)
+        living, twin = twins.processes(start)
+        checks.ok(start.until(lambda: f"process {living} repeats itself: its twin, process {twin}, has repeated " in start.said()),
+                  "a line says how far the program has been seen to repeat itself", start.said()[-800:])
+        said = place.command("top", "-n", "1", "j").stdout
+        checks.ok(re.search(rf"\n  twin: process {twin} has repeated \d+ iterations, and is \d+ \(.*\) behind; takeovers so far: 1\n", said), "top shows it", said)
+        page = os.path.join(place.root, "page.html")
+        said = place.command("report", "--job", "j", "-o", page)
+        checks.ok("A twin took over once, without a new start." in job.read(page) and f"The twin of rank 0: process {twin} has repeated" in job.read(page) and
+                  "a twin at step" in job.read(page), "and so does the report", said, job.read(page)[:3000])
+        os.kill(twin, signal.SIGSTOP)
+        row = job.look_until(lambda: (found := [row for row in place.shown() if row["pid"] == living]) and found[0]["covered_until"] is None and found[0], 60, 0.1)
+        said = place.command("top", "-n", "1", "j").stdout
+        checks.ok(row and row["uncovered_sec"] != 0 and "; uncovered" in said, "one that is far behind does not count", row, said)
         start.process.terminate()
         start.wait()
 
@@ -443,7 +468,7 @@ def main():
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     rng = random.Random(seed)
     stages = {"killed": lambda: killed_again_and_again(rng), "agent": agent_dies_too, "hurt": twin_is_hurt, "ends": ends, "errors": errors, "programs": programs_once,
-              "differs": differs, "damaged": damaged, "manners": manners, "place": dies_at_one_place, "place": dies_at_one_place, "manners": manners, "shown": shown, "executes": executes_another, "terminal": at_a_terminal}
+              "differs": differs, "damaged": damaged, "manners": manners, "place": dies_at_one_place, "shown": shown, "executes": executes_another, "terminal": at_a_terminal}
     for name in sys.argv[1:] or stages:
         stages[name]()
     checks.end()

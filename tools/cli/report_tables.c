@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "tools/cli/report.h"
+#include "tools/cli/covered.h"
 
 static const char *s(uint64_t n)
 {
@@ -50,6 +51,28 @@ static void say_store(const struct report *report)
 		fprintf(report->out, "<li class=\"bad\">A tier of the store could not be written %s.</li>\n", report_times(failed));
 }
 
+static void say_twins(const struct report *report)
+{
+	uint64_t takeovers = 0;
+
+	for (size_t i = 0; i < report->runs.count; i++)
+		takeovers += report->runs.run[i].rank == 0 && report->runs.run[i].by_twin && report->runs.run[i].resumed;
+	if (takeovers)
+		fprintf(report->out, "<li>A twin took over %s, without a new start.</li>\n", report_times(takeovers));
+	for (size_t i = 0; i < report->inventory.session_count; i++) {
+		const struct tpck_session *session = report->inventory.sessions[i];
+		struct cli_twin twin;
+		char text[300];
+
+		if (!inventory_alive(session) || !cli_twin_of(session, &twin))
+			continue;
+		cli_twin_text(&twin, text, sizeof text);
+		fprintf(report->out, "<li%s>The twin of rank %u: ", twin.covers ? "" : " class=\"bad\"", session->name.rank);
+		report_text(report->out, text);
+		fputs(".</li>\n", report->out);
+	}
+}
+
 void report_words(const struct report *report)
 {
 	FILE *out = report->out;
@@ -71,6 +94,7 @@ void report_words(const struct report *report)
 		fprintf(out, "Going on took %s of running forward and putting state in place.</li>\n", report_span(report->forward_sec));
 		fprintf(out, "<li>Starting from the beginning each time would have cost <b>%s</b> more.</li>\n", report_span(report->saved_sec));
 	}
+	say_twins(report);
 	if (report->diverged)
 		fprintf(out, "<li class=\"bad\">It did something else than before on its way to a snapshot, %s.</li>\n", report_times(report->diverged));
 	fprintf(out, "<li>%" PRIu64 " snapshot%s taken in memory, %" PRIu64 " left out; the device waited %s for them, %.2f%% of its running time.</li>\n",
@@ -107,7 +131,7 @@ static void recovery(const struct report *report, const struct tpck_run *run, in
 			next->offered ? "died before it was live, or started over" : "began anew",
 			report_span((double)(next->begun_ns - run->end_ns) / 1e9));
 	} else {
-		fprintf(out, "<td class=\"good\">step %" PRIu64 " from ", next->from_step);
+		fprintf(out, "<td class=\"good\">%sstep %" PRIu64 " from ", next->by_twin ? "a twin at " : "", next->from_step);
 		report_text(out, next->from[0] ? next->from : level ? "disk" : "memory");
 		fprintf(out, "</td><td class=\"n\">%s</td><td class=\"n\">%s</td></tr>\n", report_span(next->forward_sec + next->inject_sec),
 			report_span((double)(next->begun_ns > run->end_ns ? next->begun_ns - run->end_ns : 0) / 1e9));

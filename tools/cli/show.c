@@ -4,16 +4,15 @@
 
 #include <inttypes.h>
 #include <json-c/json.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "runtime/base/clock.h"
 #include "runtime/store/file.h"
-#include "runtime/wire/twin.h"
 #include "tools/cli/cadence.h"
 #include "tools/cli/inventory.h"
 #include "tools/cli/state.h"
+#include "tools/cli/covered.h"
 
 static const char usage[] =
 	"usage: transpckpt show [--state] [--json] [--job JOB] [--dir DIR]\n"
@@ -128,65 +127,35 @@ static void print_notes(const struct tpck_notes *notes)
 
 /* ---- its twin ---- */
 
-/* What the session's twin said last. False: it never had one. */
-static bool twin_of(const struct tpck_session *session, struct tpck_twin_says *says)
-{
-	char path[TPCK_PATH_MAX];
-	size_t size;
-	char *bytes;
-	bool good;
-
-	snprintf(path, sizeof path, "%s/" TPCK_TWIN_FILE, session->path);
-	if (tpck_file_read(path, 1 << 16, &bytes, &size, NULL))
-		return false;
-	good = size >= sizeof *says;
-	if (good)
-		memcpy(says, bytes, sizeof *says);
-	free(bytes);
-	return good && says->magic == TPCK_TWIN_MAGIC && says->version == TPCK_WIRE_VERSION;
-}
-
-static bool is_there(const struct tpck_twin_says *says)
-{
-	return says->process > 0 && kill(says->process, 0) == 0;
-}
-
-/* How far it is behind. */
-static uint64_t lag_of(const struct tpck_twin_says *says, const struct tpck_status *status)
-{
-	return status->boundaries > says->proven ? status->boundaries - says->proven : 0;
-}
-
 static void add_twin(json_object *row, const struct tpck_session *session)
 {
-	const struct tpck_status *status = &session->control->status;
-	struct tpck_twin_says says;
-	bool had = twin_of(session, &says), there = had && is_there(&says);
-	json_object *twin = there ? json_object_new_object() : NULL;
+	struct cli_twin found;
+	json_object *twin;
 
-	if (there) {
-		json_object_object_add(twin, "pid", json_object_new_int(says.process));
-		json_object_object_add(twin, "step", json_object_new_uint64(says.step));
-		json_object_object_add(twin, "proven", json_object_new_uint64(says.proven));
-		json_object_object_add(twin, "lag_ms", json_object_new_double((double)(lag_of(&says, status) * status->iteration_ns) / 1e6));
+	(void)cli_twin_of(session, &found);
+	twin = found.there ? json_object_new_object() : NULL;
+	if (found.there) {
+		json_object_object_add(twin, "pid", json_object_new_int(found.process));
+		json_object_object_add(twin, "step", json_object_new_uint64(found.step));
+		json_object_object_add(twin, "proven", json_object_new_uint64(found.proven));
+		json_object_object_add(twin, "lag", json_object_new_uint64(found.lag));
+		json_object_object_add(twin, "lag_ms", json_object_new_double(found.lag_ms));
 	}
 	json_object_object_add(row, "twin", twin);
-	json_object_object_add(row, "takeovers", json_object_new_int64(had ? says.takeovers : 0));
+	json_object_object_add(row, "takeovers", json_object_new_int64(found.takeovers));
+	json_object_object_add(row, "covered_until", found.covers ? json_object_new_uint64(found.step) : NULL);
+	json_object_object_add(row, "uncovered_sec", found.uncovered_sec < 0 ? NULL : json_object_new_double(found.uncovered_sec));
 }
 
 static void print_twin(const struct tpck_session *session)
 {
-	const struct tpck_status *status = &session->control->status;
-	struct tpck_twin_says says;
+	struct cli_twin found;
+	char text[300];
 
-	if (!twin_of(session, &says))
+	if (!cli_twin_of(session, &found))
 		return;
-	if (is_there(&says))
-		printf("  twin: process %d has repeated %" PRIu64 " iterations, and is %" PRIu64 " (%s) behind", says.process, (uint64_t)says.proven,
-		       lag_of(&says, status), cli_span((double)(lag_of(&says, status) * status->iteration_ns) / 1e9));
-	else
-		printf("  twin: none now");
-	printf("; takeovers so far: %u\n", says.takeovers);
+	cli_twin_text(&found, text, sizeof text);
+	printf("  twin: %s\n", text);
 }
 
 static void show_state(struct state *state, json_object *row)
@@ -269,6 +238,7 @@ static void show_session(const struct tpck_session *session, json_object *rows, 
 		json_object_object_add(row, "trouble", json_object_new_string(status->trouble));
 		json_object_object_add(row, "waiting", json_object_new_string(control->waiting));
 		json_object_object_add(row, "iterations", json_object_new_uint64(status->boundaries));
+		json_object_object_add(row, "step", json_object_new_uint64(status->boundaries));
 		json_object_object_add(row, "resumed_at", json_object_new_uint64(control->resume_step));
 		json_object_object_add(row, "held_step", json_object_new_uint64(status->last_step));
 		json_object_object_add(row, "durable_step", json_object_new_uint64(control->durable_step));

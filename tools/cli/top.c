@@ -71,6 +71,10 @@ static void show_job(const struct top_job *job, void (*line)(void *, enum top_ma
 			 row->step, iteration(time, sizeof time, row->iteration_sec), behind(held, sizeof held, row->held_step, row->step),
 			 behind(durable, sizeof durable, row->durable_step, row->step), capture(rate, sizeof rate, row));
 		line(context, row->alive ? TOP_ROW : TOP_BAD, text);
+		if (row->twin[0]) {
+			snprintf(text, sizeof text, "  twin: %.290s", row->twin);
+			line(context, row->uncovered ? TOP_BAD : TOP_ROW, text);
+		}
 		if (row->alive && row->reason[0]) {
 			snprintf(text, sizeof text, "  nothing is captured: %.190s", row->reason);
 			line(context, TOP_BAD, text);

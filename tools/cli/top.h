@@ -19,6 +19,8 @@ struct top_row {
 	unsigned images;
 	double iteration_sec;
 	double captures_per_sec, capture_rate;  /* since the look before; -1: there was none */
+	char twin[300];                         /* what becomes of its twin, or "" */
+	bool uncovered;                         /* it has to do with twins, and none could take over at once */
 };
 
 struct top_job {

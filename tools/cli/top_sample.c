@@ -15,6 +15,7 @@
 #include "runtime/view/view.h"
 #include "tools/cli/inventory.h"
 #include "tools/cli/top.h"
+#include "tools/cli/covered.h"
 
 static const char *const states[] = {"off", "learning", "capturing", "forward", "ended"};
 
@@ -34,6 +35,7 @@ static void fill_row(struct top_row *row, const struct tpck_session *session)
 	const struct tpck_control *control = session->control;
 	const struct tpck_status *status = &control->status;
 	uint32_t state = atomic_load(&session->control->status.state);
+	struct cli_twin twin;
 
 	*row = (struct top_row){
 		.generation = session->name.generation, .rank = session->name.rank, .ordinal = session->name.ordinal,
@@ -43,6 +45,10 @@ static void fill_row(struct top_row *row, const struct tpck_session *session)
 	};
 	row->state = !row->alive ? "gone" : state < sizeof states / sizeof *states ? states[state] : "?";
 	snprintf(row->reason, sizeof row->reason, "%.*s", (int)sizeof row->reason - 1, status->reason);
+	if (row->alive && cli_twin_of(session, &twin)) {
+		cli_twin_text(&twin, row->twin, sizeof row->twin);
+		row->uncovered = !twin.covers;
+	}
 	/* What is constant is copied once. */
 	for (int i = 0; i < TPCK_CLASSES; i++)
 		if (i != TPCK_CLASS_CONSTANT && i != TPCK_CLASS_DEAD)
