@@ -62,6 +62,7 @@ void tpck_resume_learn_behind(struct tpck_log_position cut)
 	tpck_log_behind(engine->welcome.session, cut, learn_behind);
 	tpck_network_session(engine->welcome.session, &cut);
 	tpck_network_left(learn_behind);
+	tpck_programs_left(engine->welcome.session, learn_behind);
 }
 
 void tpck_resume_learn(const struct tpck_record *record)

@@ -17,17 +17,20 @@
 #include "runtime/base/digest.h"
 #include "runtime/base/kernel.h"
 #include "runtime/base/layout.h"
+#include "runtime/base/log.h"
 #include "runtime/base/shared_lock.h"
 #include "runtime/follow/follow.h"
 #include "runtime/programs/programs_private.h"
 #include "runtime/replay/mail.h"
 #include "runtime/track/threads.h"
+#include "runtime/wire/segment.h"
 
 /* More output of one program is not kept, nor more of all before there is a device: the log is in private memory then. */
 enum { SAID_MOST = 4 << 20, SAID_EARLY = 1 << 20, PLACES = TPCK_STANDIN_PLACES, FRESH = 64, PASSED = 64 };
 #define FORGOTTEN_NS 10000000000ull
 
-enum { MAIL_BYTES = 256 << 10 };
+/* Once there is a session, mail lies in a file of its folder, where it outlives them. A twin has two sessions, one after the other. */
+enum { MAIL_BYTES = 256 << 10, MAILS = 3, MAIL_PATH = 320 };
 /* Of this process and those that it forks. */
 struct shared {
 	tpck_shared_lock lock;   /* of the places */
@@ -36,6 +39,8 @@ struct shared {
 	_Atomic uint32_t passed[PASSED]; /* threads of forked children, by their numbers, that have come to where their record ends; the last one of each place counts */
 	_Atomic bool more_again; /* one that is not named below, as another process did not let go of the lock */
 	char again[TPCK_PROGRAM_NAMES]; /* programs that had ended, and are started again nevertheless; guarded by `lock` */
+	_Atomic uint32_t moves;         /* how often mail has moved to a file */
+	char mail[MAIL_PATH];           /* which one; guarded by `lock` */
 	struct tpck_child child[PLACES];
 };
 
@@ -44,6 +49,11 @@ _Atomic uint32_t tpck_programs_places;
 static struct shared *shared;
 static struct tpck_mail *mail; /* of forked children, for the log, or of a root's */
 static struct tpck_mail *own_mail;
+static struct tpck_mail *older[MAILS]; /* which children may still use that have not noticed yet that it has moved */
+static uint32_t moves;        /* where own_mail is */
+static bool mail_lost;        /* something of what this process had before mail moved */
+static bool forks;            /* this process has, or is about to */
+static char session[300] TPCK_LARGE;
 static struct tpck_log *journal;
 static _Atomic uint32_t early_said;
 static int32_t home;          /* this process */
@@ -77,6 +87,123 @@ void tpck_child_belongs(const struct tpck_root *root)
 	mail = root ? root->mail : own_mail;
 	nest = root && journal ? root->number : 0;
 	tpck_spin_unlock(&lock);
+}
+
+/* ---- mail --------------------------------------------------------------------------------------- */
+
+/* The lock of this process is held. 0, or errno: it stays where it is. */
+static int move_mail(void)
+{
+	struct tpck_mail *to;
+	char path[MAIL_PATH];
+	int result = 0;
+
+	snprintf(path, sizeof path, "%s/" TPCK_STARTED, session);
+	if (moves == MAILS || !tpck_shared_lock_take(&shared->lock))
+		return EBUSY;
+	to = tpck_mail_new(MAIL_BYTES, path);
+	if (to) {
+		older[moves++] = own_mail;
+		own_mail = mail = to;
+		snprintf(shared->mail, sizeof shared->mail, "%s", path);
+		atomic_store(&shared->moves, moves);
+	} else {
+		result = errno;
+	}
+	tpck_shared_lock_free(&shared->lock);
+	return result;
+}
+
+static void say_unmoved(int why)
+{
+	errno = why;
+	tpck_log_warn("what forked children start is in no file of %s, and is not known to a start after a kill: %m", session);
+}
+
+void tpck_child_session(const char *folder)
+{
+	int why = 0;
+
+	tpck_spin_lock(&lock);
+	if (strcmp(folder, session) != 0) {
+		snprintf(session, sizeof session, "%s", folder);
+		why = forks && shared ? move_mail() : 0;
+	}
+	tpck_spin_unlock(&lock);
+	if (why)
+		say_unmoved(why);
+}
+
+static void begin_mail(void)
+{
+	int why = 0, saved = errno;
+
+	tpck_spin_lock(&lock);
+	if (!forks && shared) {
+		forks = true;
+		why = session[0] ? move_mail() : 0;
+	}
+	tpck_spin_unlock(&lock);
+	if (why)
+		say_unmoved(why);
+	errno = saved;
+}
+
+/* In a forked child: what it had for its parent so far is in the log, what comes now goes where mail lies by now. So its records stay in order. */
+static void follow_mail(void)
+{
+	char path[MAIL_PATH];
+	struct tpck_mail *to;
+
+	if (mail != own_mail || atomic_load(&shared->moves) == moves || !tpck_mail_is_empty(mail))
+		return;
+	tpck_spin_lock(&lock);
+	if (atomic_load(&shared->moves) != moves && tpck_shared_lock_take(&shared->lock)) {
+		memcpy(path, shared->mail, sizeof path);
+		moves = atomic_load(&shared->moves);
+		tpck_shared_lock_free(&shared->lock);
+		to = tpck_mail_open(path, MAIL_BYTES);
+		mail_lost = mail_lost || tpck_mail_lost(mail);
+		if (to)
+			own_mail = mail = to;
+	}
+	tpck_spin_unlock(&lock);
+}
+
+/* What came from forked children goes before what this process has to say, which may be about their ends. */
+static void take_mail(void)
+{
+	if (!mail || nest)
+		return;
+	for (uint32_t i = 0; i < moves; i++)
+		tpck_mail_take(older[i], journal);
+	tpck_mail_take(mail, journal);
+}
+
+static bool has_lost_mail(void)
+{
+	bool lost = mail_lost || tpck_mail_lost(mail);
+
+	for (uint32_t i = 0; i < moves && !nest; i++)
+		lost = lost || tpck_mail_lost(older[i]);
+	return lost;
+}
+
+void tpck_programs_left(const char *folder, void (*call)(const struct tpck_record *record))
+{
+	char path[MAIL_PATH];
+
+	snprintf(path, sizeof path, "%s/" TPCK_STARTED_BEHIND, folder);
+	tpck_mail_left(path, call);
+}
+
+void tpck_child_mail_learnt(void)
+{
+	char path[MAIL_PATH];
+
+	snprintf(path, sizeof path, "%s/" TPCK_STARTED_BEHIND, session);
+	if (session[0])
+		tpck_sys_unlinkat(AT_FDCWD, path, 0);
 }
 
 /* ---- places ------------------------------------------------------------------------------------- */
@@ -350,13 +477,6 @@ static void append(uint32_t detail, const struct tpck_record_program *record, co
 		memcpy(payload + sizeof *record, bytes, count);
 }
 
-/* What came from forked children goes before what this process has to say, which may be about their ends. */
-static void take_mail(void)
-{
-	if (mail && !nest)
-		tpck_mail_take(mail, journal);
-}
-
 static void note(struct tpck_child *at, uint16_t detail, uint32_t stream, const void *bytes, size_t count)
 {
 	struct tpck_record_program record = {
@@ -369,6 +489,7 @@ static void note(struct tpck_child *at, uint16_t detail, uint32_t stream, const 
 		count = 0;
 	}
 	if (nest) {
+		follow_mail();
 		/* Where what it said is not all there it shows nothing. */
 		if (!tpck_mail_send(mail, TPCK_RECORD_PROGRAM, detail, &record, sizeof record, bytes, count))
 			at->lost = true;
@@ -490,7 +611,7 @@ static void note_file(struct tpck_child *at, uint32_t stream)
 static void note_end(struct tpck_child *at, int status)
 {
 	if (atomic_load(&at->doing) == TPCK_DOING_NOTHING && !(atomic_fetch_or(&at->noted, TPCK_NOTED_END) & TPCK_NOTED_END)) {
-		at->flags = at->lost || atomic_load(&shared->unplaced) || tpck_mail_lost(mail) ? TPCK_PROGRAM_UNSURE : 0;
+		at->flags = at->lost || atomic_load(&shared->unplaced) || has_lost_mail() ? TPCK_PROGRAM_UNSURE : 0;
 		note(at, TPCK_PROGRAM_FORKED, 0, &status, sizeof status);
 		return;
 	}
@@ -653,6 +774,7 @@ void tpck_programs_forking(void)
 	tpck_starts_thread(self);
 	(void)tpck_unwritten_all();
 	forking = tpck_child_take(self, -1);
+	begin_mail();
 }
 
 /* From here on it is a process with children of its own. */

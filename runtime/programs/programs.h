@@ -29,6 +29,8 @@ struct tpck_settings;
 void tpck_programs_record(struct tpck_log *log, const struct tpck_settings *with);
 /* The log is in this session's folder from here on, where it is noted, too, what forked children write to files. 0, or -errno: it cannot be. */
 int tpck_programs_session(const char *folder);
+/* Calls with each record that forked children of the run that is gone on from had, and that was not in its log yet, during the call only. */
+void tpck_programs_left(const char *folder, void (*call)(const struct tpck_record *record));
 /* Before a boundary's record: what is known by then of programs goes before it. */
 void tpck_programs_boundary(void);
 

@@ -92,6 +92,10 @@ bool tpck_child_own(int place);
 bool tpck_child_nested(void);
 /* This program that was started belongs to the root; NULL: to none. */
 void tpck_child_belongs(const struct tpck_root *root);
+/* What forked children have for the log lies in this folder from here on, until it is there. */
+void tpck_child_session(const char *folder);
+/* Nobody has to learn any more what tpck_programs_left() calls with. */
+void tpck_child_mail_learnt(void);
 /* Another child of the thread; -1: no place. */
 int tpck_child_take(struct tpck_thread *self, int32_t pid);
 void tpck_child_free(int place);

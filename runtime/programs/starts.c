@@ -310,6 +310,7 @@ void tpck_programs_live(uint64_t step)
 	if (behind_count)
 		tpck_log_warn("what comes behind step %llu is done again, with what it starts; the first run started %u programs there: %s",
 			      (unsigned long long)step, behind_count, behind);
+	tpck_child_mail_learnt();
 	forwarding = false;
 	end_page(1);
 }

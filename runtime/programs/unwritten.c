@@ -99,6 +99,7 @@ int tpck_programs_session(const char *folder)
 	}
 	/* This process may have been another one's program until now. */
 	tpck_programs_belongs(NULL);
+	tpck_child_session(session);
 	tpck_spin_lock(&making);
 	/* Processes that were made meanwhile go on with the same file. */
 	if (unnamed >= 0 && tpck_writings_name(unnamed, session, TPCK_WRITTEN)) {

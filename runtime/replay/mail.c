@@ -83,6 +83,11 @@ bool tpck_mail_send(struct tpck_mail *mail, enum tpck_record_type type, uint16_t
 	return fits;
 }
 
+bool tpck_mail_is_empty(const struct tpck_mail *mail)
+{
+	return atomic_load(&mail->segment.used) == BEGINS;
+}
+
 bool tpck_mail_lost(const struct tpck_mail *mail)
 {
 	return atomic_load(&mail->lost);
@@ -93,7 +98,7 @@ static void empty(struct tpck_mail *from, void (*call)(const struct tpck_record 
 {
 	uint64_t end;
 
-	if (atomic_load(&from->segment.used) == BEGINS || !tpck_shared_lock_take(&from->lock))
+	if (tpck_mail_is_empty(from) || !tpck_shared_lock_take(&from->lock))
 		return;
 	end = atomic_load(&from->segment.used);
 	for (uint64_t at = BEGINS; at < end;) {

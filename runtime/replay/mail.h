@@ -15,6 +15,8 @@ struct tpck_mail *tpck_mail_new(size_t bytes, const char *path);
 struct tpck_mail *tpck_mail_open(const char *path, size_t bytes);
 /* A record whose payload is `first`, then `bytes`. False: it is lost, as there is no room, or who has the lock is stopped. */
 bool tpck_mail_send(struct tpck_mail *mail, enum tpck_record_type type, uint16_t detail, const void *first, size_t first_bytes, const void *bytes, size_t count);
+/* Whether all that has come was taken. */
+bool tpck_mail_is_empty(const struct tpck_mail *mail);
 /* Whether a record was lost. */
 bool tpck_mail_lost(const struct tpck_mail *mail);
 /* What has come goes into the log. */

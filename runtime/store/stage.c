@@ -125,6 +125,9 @@ static void link_written(const char *from_session, const char *to_session)
 void tpck_stage_behind(const char *from_session, const struct tpck_cut *cut, const char *to_session)
 {
 	enum { MOST = 64 };
+	static const struct {
+		const char *name, *did;
+	} mails[] = {{TPCK_SAID, "said to others"}, {TPCK_STARTED, "started"}};
 	char from[TPCK_PATH_MAX], to[TPCK_PATH_MAX];
 
 	for (uint64_t sequence = cut->sequence; sequence < cut->sequence + MOST; sequence++) {
@@ -137,11 +140,13 @@ void tpck_stage_behind(const char *from_session, const struct tpck_cut *cut, con
 		if (header.sealed == TPCK_LOG_PACKED ? tpck_pack_check(from, sequence, to, NULL) : link(from, to))
 			break;
 	}
-	/* Children who said nothing have no such file. */
-	snprintf(from, sizeof from, "%s/" TPCK_SAID, from_session);
-	snprintf(to, sizeof to, "%s/" TPCK_SAID_BEHIND, to_session);
-	if (link(from, to) && errno != ENOENT)
-		tpck_log_warn("what forked children said to others just before the end is not known to the start that goes on: linking %s: %m", to);
+	for (size_t i = 0; i < sizeof mails / sizeof *mails; i++) {
+		snprintf(from, sizeof from, "%s/%s", from_session, mails[i].name);
+		snprintf(to, sizeof to, "%s/" TPCK_LOG_BEHIND "%s", to_session, mails[i].name);
+		/* Where there were no children there is no such file. */
+		if (link(from, to) && errno != ENOENT)
+			tpck_log_warn("what forked children %s just before the end is not known to the start that goes on: linking %s: %m", mails[i].did, to);
+	}
 	link_written(from_session, to_session);
 }
 

@@ -40,6 +40,9 @@ enum {
 /* "SESSION/said": what forked children said to others, and is not in the log yet: a segment (runtime/network/descendants.c); of the run that is resumed. */
 #define TPCK_SAID "said"
 #define TPCK_SAID_BEHIND TPCK_LOG_BEHIND "said"
+/* "SESSION/started": what forked children started, and is not in the log yet: a segment (runtime/programs/children.c); of the run that is resumed. */
+#define TPCK_STARTED "started"
+#define TPCK_STARTED_BEHIND TPCK_LOG_BEHIND "started"
 #define TPCK_LOG_MAGIC 0x20676f6c6b637074ull     /* "tpcklog " */
 #define TPCK_STASH_MAGIC 0x747361736b637074ull   /* "tpcksast" */
 

@@ -88,6 +88,32 @@ def goes(checks, way):
         checks.ok(not this.differences(), f"{way}: and the trainer wrote the same bytes", *this.differences())
 
 
+def left(checks, way):
+    """The trainer is killed in the midst of an iteration, behind which a forked child has just had something done: a line names that, too."""
+    with job.Place() as place:
+        this = job.Job(place, "gpt", "--seed", "3", "--steps", "120")
+        this.environment.update(LD_PRELOAD=job.built(place, "tools.so", "tools.c"), TOOLS=way)
+        this.run_plain()
+        hold, held, calls = (os.path.join(this.work, name) for name in ("hold", "held", "calls"))
+        first = this.start()
+        first.slowly_until(lambda: len(re.findall(r"^step ", first.printed(), re.M)) > 50 and any(row["offered"] for row in place.listed()))
+        with open(hold, "w", encoding="ascii"):
+            first.go_on()
+        first.until(lambda: os.path.exists(held))
+        first.kill()
+        before = job.read(calls).splitlines()
+        for name in (hold, held):
+            os.unlink(name)
+        last = this.start()
+        status = last.wait()
+        after = job.read(calls).splitlines()
+        again = [call for call in before if after.count(call) > 1]
+        said = BEHIND.search(last.said())
+        checks.ok(status == 0 and len(before) > 4 and again and before[-1] in again and said and int(said[1]) == len(again),
+                  f"left, {way}: {len(again)} that a forked child started behind the step are named", status, before, after, this.story())
+        checks.ok(not this.differences(), f"left, {way}: and the trainer wrote the same bytes", *this.differences())
+
+
 def ignores(checks):
     """The trainer ignores how programs end, so the record has no end of them: a wait for one ends the attempt with a line, and never lasts."""
     with job.Place() as place:
@@ -119,8 +145,11 @@ def few(checks):
 
 def main():
     checks = job.Checks()
-    for way in sys.argv[1:] or [*WAYS, "ignoring", "few"]:
-        if way in ("ignoring", "few"):
+    for way in sys.argv[1:] or [*WAYS, "left", "ignoring", "few"]:
+        if way == "left":
+            left(checks, "server")
+            left(checks, "early")
+        elif way in ("ignoring", "few"):
             (ignores if way == "ignoring" else few)(checks)
         else:
             goes(checks, way)

@@ -99,8 +99,9 @@ int main(void)
 	if (!mail || !log || tpck_log_attach(log, folder, 1, NULL))
 		return 1;
 	tap_ok(sends(mail, 3, "one", "") && sends(mail, 4, "two", " parts"), "children send", "");
+	tap_ok(!tpck_mail_is_empty(mail), "which is there", "");
 	tpck_mail_take(mail, log);
-	tap_ok(sends(mail, 5, "three", ""), "and send again once it was taken", "");
+	tap_ok(tpck_mail_is_empty(mail) && sends(mail, 5, "three", ""), "and send again once it was taken", "");
 	if (tpck_log_open(&reader, folder, tpck_log_end(log)))
 		return 1;
 	while ((record = tpck_log_next(reader)))
