@@ -97,7 +97,7 @@ TPCK_EXPORT ssize_t read(int fd, void *buffer, size_t bytes)
 		return got;
 	if (__builtin_expect(is_plain(fd), 1) || !random_descriptor(fd)) {
 		got = real(fd, buffer, bytes);
-		tpck_programs_read(fd, buffer, got);
+		tpck_programs_read(fd, buffer, bytes ? got : -1);
 		tpck_started_told(got);
 		if (bytes)
 			tpck_network_read(fd, buffer, got);

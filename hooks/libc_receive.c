@@ -39,6 +39,16 @@ static void got_list(int fd, const struct iovec *list, size_t count, ssize_t got
 	}
 }
 
+/* Whether there is room for a byte: nothing that is read is the end, then. */
+static bool is_asked(const struct iovec *list, size_t count)
+{
+	size_t room = 0;
+
+	for (size_t i = 0; i < count; i++)
+		room += list[i].iov_len;
+	return room > 0;
+}
+
 TPCK_EXPORT ssize_t readv(int fd, const struct iovec *list, int count)
 {
 	ssize_t got;
@@ -47,6 +57,8 @@ TPCK_EXPORT ssize_t readv(int fd, const struct iovec *list, int count)
 	got = real(fd, list, count);
 	if (got > 0)
 		got_list(fd, list, (size_t)count, got);
+	else if (!got)
+		tpck_programs_read(fd, NULL, is_asked(list, (size_t)count) ? 0 : -1);
 	tpck_network_received(fd, list, (size_t)count, got);
 	return got;
 }
@@ -58,7 +70,7 @@ static void received(int fd, const void *buffer, size_t bytes, int flags, ssize_
 		return;
 	if (got > 0 && (size_t)got > bytes)
 		got = (ssize_t)bytes;
-	tpck_programs_read(fd, buffer, got);
+	tpck_programs_read(fd, buffer, bytes ? got : -1);
 	tpck_started_told(got);
 	if (got || bytes)
 		tpck_network_read(fd, buffer, got);
@@ -92,6 +104,8 @@ TPCK_EXPORT ssize_t recvmsg(int fd, struct msghdr *message, int flags)
 	got = real(fd, message, flags);
 	if (got > 0 && !(flags & MSG_PEEK))
 		got_list(fd, message->msg_iov, message->msg_iovlen, got);
+	else if (!got && !(flags & MSG_PEEK))
+		tpck_programs_read(fd, NULL, is_asked(message->msg_iov, message->msg_iovlen) ? 0 : -1);
 	if (got > 0 && tpck_network_has(fd) && tpck_passes_descriptors(message))
 		tpck_network_passes(fd);
 	if (!(flags & MSG_PEEK) && tpck_network_has(fd))

@@ -6,6 +6,7 @@
 #include "config.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,6 +16,7 @@
 #include "runtime/base/clock.h"
 #include "runtime/base/kernel.h"
 #include "runtime/base/log.h"
+#include "runtime/base/readable.h"
 #include "runtime/engine/engine_private.h"
 #include "runtime/network/network.h"
 #include "runtime/programs/programs.h"
@@ -27,6 +29,9 @@
 #define ANSWER_NS 600000000000ull
 /* How long all threads may stand at the boundary without doing anything, with something to be started. */
 #define STILL_NS 2000000000ull
+/* How long one of them may wait for what a program says that begins behind it. */
+#define OUTPUT_NS 4000000000ull
+enum { POLLED_MOST = 64 };
 
 /* How long nothing has been done on the device while something holds; 0 while it does not. */
 struct idle {
@@ -68,8 +73,8 @@ static void look_for_children(void)
 		tpck_network_children_release();
 }
 
-/* The system call that a thread of this process is in, and its first argument; false where it is in none, or the kernel does not tell. */
-static bool is_in(const struct tpck_thread *thread, long *call, long *first)
+/* The system call that a thread of this process is in, and its first two arguments; false where it is in none, or the kernel does not tell. */
+static bool is_in(const struct tpck_thread *thread, long *call, long *first, long *second)
 {
 	char path[64], text[48], *end;
 	long got = 0;
@@ -85,7 +90,8 @@ static bool is_in(const struct tpck_thread *thread, long *call, long *first)
 		return false;
 	text[got] = '\0';
 	*call = strtol(text, &end, 10);
-	*first = end != text ? strtol(end, NULL, 16) : -1;
+	*first = end != text ? strtol(end, &end, 16) : -1;
+	*second = end != text ? strtol(end, NULL, 16) : -1;
 	return true;
 }
 
@@ -96,15 +102,20 @@ static bool sleeps(void)
 	const struct tpck_thread *threads = tpck_threads(&count);
 
 	for (uint32_t i = 0; i < count; i++) {
-		long call, first;
+		long call, first, second;
 
 		if (threads[i].ours || !atomic_load(&threads[i].alive) || !threads[i].operations)
 			continue;
 		/* Where the kernel does not tell, nothing is taken for granted. */
-		if (!is_in(&threads[i], &call, &first) || call == SYS_nanosleep || call == SYS_clock_nanosleep)
+		if (!is_in(&threads[i], &call, &first, &second) || call == SYS_nanosleep || call == SYS_clock_nanosleep)
 			return true;
 	}
 	return false;
+}
+
+static bool reads(long call)
+{
+	return call == SYS_read || call == SYS_recvfrom || call == SYS_recvmsg || call == SYS_readv;
 }
 
 /* Whether a thread reads from this descriptor, and waits. */
@@ -114,13 +125,48 @@ static bool is_read(int fd)
 	const struct tpck_thread *threads = tpck_threads(&count);
 
 	for (uint32_t i = 0; i < count; i++) {
-		long call, first;
+		long call, first, second;
 
-		if (!threads[i].ours && atomic_load(&threads[i].alive) && is_in(&threads[i], &call, &first) && first == fd &&
-		    (call == SYS_read || call == SYS_recvfrom || call == SYS_recvmsg || call == SYS_readv))
+		if (!threads[i].ours && atomic_load(&threads[i].alive) && is_in(&threads[i], &call, &first, &second) && first == fd &&
+		    reads(call))
 			return true;
 	}
 	return false;
+}
+
+/* Whether a thread that is on its way to the boundary waits for what a program says that begins once this process is live. In the first run it said that before
+ * the boundary, in a way that is not in the record. */
+static bool hears_nobody(char name[40])
+{
+	uint32_t count;
+	const struct tpck_thread *threads = tpck_threads(&count);
+	long call, first, second;
+	bool hears = false;
+
+	for (uint32_t i = 0; i < count && !hears; i++) {
+		if (threads[i].ours || !atomic_load(&threads[i].alive) || !threads[i].operations || tpck_forward_at_end(&threads[i]) ||
+		    !is_in(&threads[i], &call, &first, &second))
+			continue;
+		hears = reads(call) && tpck_programs_awaits((int)first, name);
+		/* The list lies in memory of this process, and is there as long as the thread waits. */
+		for (long k = 0; (call == SYS_poll || call == SYS_ppoll) && k < second && k < POLLED_MOST && !hears; k++) {
+			const struct pollfd *polled = (const struct pollfd *)first + k;
+
+			hears = tpck_readable(polled, sizeof *polled) && polled->events & POLLIN && tpck_programs_awaits(polled->fd, name);
+		}
+	}
+	return hears;
+}
+
+static void look_for_output(void)
+{
+	static struct idle idle;
+	char name[40] = "", text[120];
+
+	if (idle_ns(&idle, hears_nobody(name)) <= OUTPUT_NS)
+		return;
+	snprintf(text, sizeof text, "what a program says is waited for, and neither that nor its end is in the record: %s", name);
+	tpck_resume_diverged(text);
 }
 
 /* A thread may wait for an answer that the record does not have, and all others for that thread. */
@@ -184,6 +230,7 @@ void tpck_stillness_look(void)
 	look_for_difference();
 	look_for_children();
 	look_for_answer();
+	look_for_output();
 	if (going || (stop == TPCK_PROGRAMS_GO && connects == TPCK_NETWORK_GO) || !tpck_forward_complete())
 		return;
 	if (stop != TPCK_PROGRAMS_STOP && connects != TPCK_NETWORK_STOP && !is_still(polls))

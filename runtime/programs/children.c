@@ -28,6 +28,7 @@
 /* More output of one program is not kept, nor more of all before there is a device: the log is in private memory then. */
 enum { SAID_MOST = 4 << 20, SAID_EARLY = 1 << 20, PLACES = TPCK_STANDIN_PLACES, FRESH = 64, PASSED = 64 };
 #define FORGOTTEN_NS 10000000000ull
+#define ENDS_NS 200000ull
 
 /* Once there is a session, mail lies in a file of its folder, where it outlives them. A twin has two sessions, one after the other. */
 enum { MAIL_BYTES = 256 << 10, MAILS = 3, MAIL_PATH = 320 };
@@ -669,6 +670,23 @@ static void look_at_orphan(struct tpck_child *at, int32_t pid)
 	}
 }
 
+/* Whether it has ended, and how. Whoever has heard the end of what it says may be here before its end can be waited for, which is a matter of microseconds: once
+ * it is looked for so long. */
+static bool is_over(struct tpck_child *at, int32_t pid, siginfo_t *info)
+{
+	uint64_t until = 0;
+
+	do {
+		if (!tpck_sys_waitid(P_PID, pid, info, WEXITED | WNOHANG | WNOWAIT, NULL) && info->si_pid == pid)
+			return true;
+		if (!at->closed || (!until && at->looked) || !has_ended(pid))
+			return false;
+		at->looked = true;
+		until = until ? until : tpck_clock_monotonic_ns() + ENDS_NS;
+	} while (tpck_clock_monotonic_ns() < until);
+	return false;
+}
+
 void tpck_programs_boundary(void)
 {
 	uint32_t used = tpck_children_used();
@@ -692,8 +710,7 @@ void tpck_programs_boundary(void)
 		}
 		note_start(at);
 		/* A child may have ended without having been waited for. */
-		if ((atomic_load(&at->noted) & TPCK_NOTED_START || atomic_load(&at->doing) == TPCK_DOING_NOTHING) &&
-		    !tpck_sys_waitid(P_PID, pid, &info, WEXITED | WNOHANG | WNOWAIT, NULL) && info.si_pid == pid)
+		if ((atomic_load(&at->noted) & TPCK_NOTED_START || atomic_load(&at->doing) == TPCK_DOING_NOTHING) && is_over(at, pid, &info))
 			note_end(at, status_of(&info));
 	}
 	errno = saved;
@@ -731,6 +748,34 @@ static uint64_t far_end(uint64_t pipe)
 	return far;
 }
 
+/* What has ended says itself that there is no more. */
+static void note_no_more(struct tpck_child *at, uint64_t pipe)
+{
+	for (uint32_t stream = 1; stream <= 2; stream++) {
+		if (at->pipes[stream] != pipe || at->closed & 1u << stream || atomic_load(&at->noted) & TPCK_NOTED_END)
+			continue;
+		at->closed |= 1u << stream;
+		note_start(at);
+		note(at, TPCK_PROGRAM_SAID, stream, NULL, 0);
+	}
+}
+
+bool tpck_programs_awaits(int fd, char name[40])
+{
+	uint32_t used = tpck_children_used();
+	uint64_t pipe = used ? far_end(pipe_at(fd, "", AT_EMPTY_PATH)) : 0;
+
+	for (uint32_t i = 0; pipe && i < used; i++) {
+		const struct tpck_child *at = &tpck_children[i];
+
+		if (atomic_load(&at->pid) <= 0 || atomic_load(&at->doing) != TPCK_DOING_WAITS || (at->pipes[1] != pipe && at->pipes[2] != pipe))
+			continue;
+		snprintf(name, 40, "%s", at->name);
+		return true;
+	}
+	return false;
+}
+
 void tpck_programs_read_slow(int fd, const void *bytes, size_t count)
 {
 	uint32_t used = tpck_children_used();
@@ -751,6 +796,10 @@ void tpck_programs_read_slow(int fd, const void *bytes, size_t count)
 		/* One that has been waited for may still have something to say, until its place is another's. */
 		if (!tpck_child_own((int)i) || doing == TPCK_DOING_NOTHING || doing == TPCK_DOING_WORKER || doing == TPCK_DOING_STANDIN || (forwards && !at->ahead) || (at->pipes[1] != pipe && at->pipes[2] != pipe) || at->lost)
 			continue;
+		if (!count) {
+			note_no_more(at, pipe);
+			continue;
+		}
 		note_start(at);
 		at->lost = at->said + count > SAID_MOST || (early && atomic_load(&early_said) + count > SAID_EARLY);
 		note(at, at->lost ? TPCK_PROGRAM_LOST : TPCK_PROGRAM_SAID, stream, bytes, at->lost ? 0 : count);

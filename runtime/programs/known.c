@@ -134,6 +134,8 @@ void tpck_programs_learn(const struct tpck_record *record)
 		__atomic_store_n(&of->ended, true, __ATOMIC_RELEASE);
 	} else if (of && record->detail == TPCK_PROGRAM_LOST) {
 		of->lost = true;
+	} else if (of && record->detail == TPCK_PROGRAM_SAID && record->bytes == sizeof *program) {
+		of->closed |= 1u << (program->stream & 3);
 	} else if (of && record->detail == TPCK_PROGRAM_SAID) {
 		said = calloc(1, sizeof *said);
 		if (!said) {

@@ -126,12 +126,14 @@ static inline void tpck_programs_output_ends(int fd)
 /* ---- what the parent sees of them ---- */
 extern _Atomic uint32_t tpck_programs_places __attribute__((visibility("hidden"))); /* 0: no child was made */
 void tpck_programs_read_slow(int fd, const void *bytes, size_t count);
-/* Bytes were read from the descriptor. */
+/* Bytes were read from the descriptor; 0: there are no more. */
 static inline void tpck_programs_read(int fd, const void *bytes, ssize_t count)
 {
-	if (__builtin_expect(count > 0 && atomic_load_explicit(&tpck_programs_places, memory_order_relaxed), 0))
+	if (__builtin_expect(count >= 0 && atomic_load_explicit(&tpck_programs_places, memory_order_relaxed), 0))
 		tpck_programs_read_slow(fd, bytes, (size_t)count);
 }
+/* Running forward: whether a program says what comes there that begins once the process is live; its name. */
+bool tpck_programs_awaits(int fd, char name[40]);
 /* Both ends of a pair of sockets: what is read from one the other has said. */
 void tpck_programs_paired(int one, int other);
 /* A name is about to go. In a forked child what a program has made that it started, and that is taken away, is not there for a second time: such a

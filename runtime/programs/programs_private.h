@@ -16,7 +16,9 @@ enum { TPCK_PROGRAM_NAME = 40, TPCK_PROGRAM_PATH = 256, TPCK_PROGRAM_NAMES = 160
 
 /* Payload of TPCK_RECORD_PROGRAM. The program is the ordinal-th that the thread made a child for. */
 enum {
-	TPCK_PROGRAM_STARTED, TPCK_PROGRAM_SAID, TPCK_PROGRAM_ENDED, TPCK_PROGRAM_LOST,
+	TPCK_PROGRAM_STARTED,
+	TPCK_PROGRAM_SAID,   /* bytes follow; none: its parent has heard that there are no more of that stream */
+	TPCK_PROGRAM_ENDED, TPCK_PROGRAM_LOST,
 	TPCK_PROGRAM_FORKED, /* the child executed nothing, and has ended */
 	TPCK_PROGRAM_MADE,   /* a forked child made a file or folder where nothing was; its path follows, NUL-terminated */
 	TPCK_PROGRAM_WROTE,  /* the process that is known by the number `thread` writes to a file, whose path follows, NUL-terminated */
@@ -73,6 +75,8 @@ struct tpck_child {
 	uint32_t seat;               /* its place in the page that stand-ins share, which others' children are in as well */
 	uint32_t said;               /* bytes in the log */
 	bool lost;                   /* more than that */
+	unsigned closed;             /* a bit for each stream whose end is in the log */
+	bool looked;                 /* for its end, as that had to be near */
 };
 
 /* ---- children.c ---- */
@@ -186,6 +190,7 @@ struct tpck_known {
 	int32_t status;
 	uint32_t polls;
 	bool ended, lost, forked;
+	unsigned closed;   /* a bit for each stream that it has nothing more to say to */
 	uint32_t ended_as; /* the how-manieth end this is, from 1 */
 	uint32_t index; /* the how-manieth of the record it is, from 0 */
 	bool taken;     /* as tpck_known_take() has it, of one that has no place in the page that is shared */

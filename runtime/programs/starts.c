@@ -591,13 +591,18 @@ static uint32_t count_of(char *const list[])
 	return count;
 }
 
+static uint32_t closes(const struct tpck_known *of, int stream)
+{
+	return of && of->closed & 1u << stream ? TPCK_STANDIN_CLOSES(stream) : 0;
+}
+
 /* Whether the program at the place is played, or started later; then *instead is executed. */
 static bool stood_in(int place, enum tpck_doing doing, const struct tpck_known *of, const char *path, char *const arguments[],
 		     char *const variables[], struct tpck_programs_instead *instead)
 {
 	struct tpck_standin_plan plan = {
 		.magic = TPCK_STANDIN_MAGIC, .version = TPCK_WIRE_VERSION, .place = (uint32_t)place,
-		.flags = doing == TPCK_DOING_WAITS ? TPCK_STANDIN_STARTS : 0, .status = of ? of->status : 0,
+		.flags = doing == TPCK_DOING_WAITS ? TPCK_STANDIN_STARTS | closes(of, 1) | closes(of, 2) : 0, .status = of ? of->status : 0,
 		.arguments = count_of(arguments), .variables = count_of(variables),
 	};
 	struct out out = {.bad = false};

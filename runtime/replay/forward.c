@@ -704,6 +704,13 @@ void tpck_forward_unread(struct tpck_thread *self, enum tpck_record_type type)
 	self->expected->lists[type].next--;
 }
 
+bool tpck_forward_at_end(const struct tpck_thread *thread)
+{
+	const struct tpck_expected *expected = thread->expected;
+
+	return !expected || !expected->device || atomic_load(&expected->at_cut);
+}
+
 enum tpck_forward tpck_forward_stands(struct tpck_thread *self)
 {
 	const struct tpck_expected *expected = expected_for(self);

@@ -81,6 +81,8 @@ uint64_t tpck_forward_first_look(enum tpck_clock clock);
 void tpck_forward_unread(struct tpck_thread *self, enum tpck_record_type type);
 /* Where a thread stands: SAME: on its way, END: at the boundary, FOREIGN. */
 enum tpck_forward tpck_forward_stands(struct tpck_thread *self);
+/* Whether it is at the boundary, or has no place there: for other threads, which wait for nothing. */
+bool tpck_forward_at_end(const struct tpck_thread *thread);
 /* Whether a thread of that identity uses the device: the boundary has a place for it. */
 bool tpck_forward_uses_device(uint32_t thread);
 /* Whether every thread of the log stands at the boundary. */

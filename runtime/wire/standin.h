@@ -18,7 +18,11 @@
 #define TPCK_STANDIN_DIVERTED "/memfd:tpck-output"
 
 enum { TPCK_STANDIN_PLACES = 1024, TPCK_STANDIN_TAKEN = 1 << 16 };
-enum { TPCK_STANDIN_STARTS = 1 }; /* the program is started once its parent is live */
+enum {
+	TPCK_STANDIN_STARTS = 1, /* the program is started once its parent is live */
+};
+/* And its parent has heard the end of what it says to that stream, 1 or 2. */
+#define TPCK_STANDIN_CLOSES(stream) (1u << (stream))
 
 struct tpck_standin_plan {
 	uint64_t magic;

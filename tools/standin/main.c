@@ -324,11 +324,30 @@ static void note_twice(const char *path)
 	atomic_fetch_add(&page->twice, 1);
 }
 
+/* Where its parent has heard the end of what it says the program says nothing more. */
+static void close_what_ended(uint32_t flags)
+{
+	for (int stream = 1; stream <= 2; stream++) {
+		int nowhere;
+
+		if (!(flags & TPCK_STANDIN_CLOSES(stream)) || !is_pipe(stream))
+			continue;
+		nowhere = open("/dev/null", O_WRONLY);
+		if (nowhere < 0) {
+			close(stream);
+			continue;
+		}
+		dup2(nowhere, stream);
+		close(nowhere);
+	}
+}
+
 static int become(char *texts, const char *end, const struct tpck_standin_plan *plan, pid_t parent)
 {
 	char *path = texts, **arguments, **variables;
 
 	texts += strlen(texts) + 1;
+	close_what_ended(plan->flags);
 	arguments = list_of(&texts, end, plan->arguments);
 	variables = list_of(&texts, end, plan->variables);
 	while (page && !atomic_load(&page->live) && getppid() == parent)
