@@ -74,6 +74,8 @@ static void make_all(void)
 	}
 	if (!own.state && !early.state && !early_failed)
 		lacks_all = early_failed = !make(&early, NULL);
+	if (own.state && early.state)
+		tpck_speakers_move(early.state, session);
 	tpck_spin_unlock(&making);
 	if (lacks_own)
 		say_lost("programs say that are started", "the session's folder has no room for it");
@@ -123,7 +125,7 @@ void tpck_network_session(const char *folder, const struct tpck_log_position *cu
 	tpck_started_leaves();
 	own_failed = false;
 	if (own.state && session[0] && strcmp(session, folder) != 0)
-		tpck_speakers_move(session, folder);
+		tpck_speakers_rename(session, folder);
 	if (snprintf(session, sizeof session, "%s", folder) >= (int)sizeof session) {
 		session[0] = '\0';
 		say_lost("programs say that are started", "the path of the session's folder is too long");
@@ -360,7 +362,14 @@ static bool tell(uint16_t detail, void *first, size_t first_bytes, const void *b
 {
 	if (tpck_network_is_started())
 		return tpck_started_tells(detail, first, first_bytes, bytes, count);
-	return child && tpck_mail_send(roots.mail, TPCK_RECORD_TALK, detail, first, first_bytes, bytes, count);
+	if (!child)
+		return false;
+	if (tpck_speakers_moved(&roots)) {
+		tpck_spin_lock(&making);
+		tpck_speakers_follow(&roots);
+		tpck_spin_unlock(&making);
+	}
+	return tpck_mail_send(roots.mail, TPCK_RECORD_TALK, detail, first, first_bytes, bytes, count);
 }
 
 void tpck_network_child_drawn(const void *bytes, size_t count, uint32_t number)

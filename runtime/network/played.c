@@ -182,7 +182,7 @@ static bool child_plays(void)
 	return begun;
 }
 
-/* In such a process. Whatever cannot be answered is made for real, with a line. behind: the root is live. */
+/* In such a process. What cannot be answered ends the root's attempt; behind: the root is live, and it is made for real, with a line. */
 static enum tpck_network_way child_connects(const struct tpck_record_peer *peer, struct tpck_network_connect *state, bool behind)
 {
 	uint32_t thread = tpck_network_child_known_as(state->thread);
@@ -215,8 +215,17 @@ static enum tpck_network_way child_connects(const struct tpck_record_peer *peer,
 		state->spoken = of;
 		return TPCK_NETWORK_INSTEAD;
 	}
-	if (!of && peer->family != AF_UNIX)
+	if (of && !behind)
+		tpck_played_differs("nothing can stand in for %s", peer, true);
+	if (!behind && (of || peer->family != AF_UNIX))
 		tpck_network_child_waits(peer);
+	if (of && !behind && tpck_network_child_forwards()) {
+		/* The root is gone. */
+		state->error = ECONNREFUSED;
+		return TPCK_NETWORK_FAILS;
+	}
+	if (of)
+		tpck_log_warn("nothing can stand in for %s, which a process that was behind tells again what the first run had told it", tpck_peer_text(peer, text));
 	return TPCK_NETWORK_NOTED;
 }
 

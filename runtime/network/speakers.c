@@ -50,6 +50,30 @@ bool tpck_speakers_new(struct tpck_speakers_of *of, const char *session)
 	return true;
 }
 
+void tpck_speakers_move(struct tpck_speakers *from, const char *session)
+{
+	char state[PATH], mail[PATH];
+
+	if (atomic_load(&from->mail_moved) || !paths(session, state, mail))
+		return;
+	memcpy(from->mail, mail, sizeof from->mail);
+	atomic_store(&from->mail_moved, true);
+}
+
+bool tpck_speakers_moved(const struct tpck_speakers_of *of)
+{
+	return !of->follows && atomic_load(&of->state->mail_moved) && tpck_mail_is_empty(of->mail);
+}
+
+void tpck_speakers_follow(struct tpck_speakers_of *of)
+{
+	struct tpck_mail *to = of->follows ? NULL : tpck_mail_open(of->state->mail, TPCK_SPEAKERS_MAIL);
+
+	of->follows = true;
+	if (to)
+		of->mail = to;
+}
+
 void tpck_speakers_ready(struct tpck_speakers *of)
 {
 	of->version = TPCK_WIRE_VERSION;
@@ -75,7 +99,7 @@ int tpck_speakers_open(struct tpck_speakers_of *of, const char *session)
 }
 
 /* Whoever has it mapped is known by its path, as the kernel says it, which follows. */
-void tpck_speakers_move(const char *from, const char *to)
+void tpck_speakers_rename(const char *from, const char *to)
 {
 	char state[2][PATH], mail[2][PATH];
 

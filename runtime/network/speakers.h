@@ -36,6 +36,8 @@ struct tpck_speakers {
 	_Atomic int sent, other, differs;
 	struct tpck_record_peer sent_to, other_to;
 	char difference[200];
+	_Atomic bool mail_moved;   /* from memory to this file of the session's folder, where it outlives them */
+	char mail[320];
 	_Atomic uint32_t started;  /* programs, as many as there were; of the last of them: the process, and its number in the lower half */
 	_Atomic uint64_t program[1024];
 	_Atomic uint8_t flags[1024];   /* TPCK_SPEAKER_* */
@@ -45,12 +47,18 @@ struct tpck_speakers {
 struct tpck_speakers_of {
 	struct tpck_speakers *state;
 	struct tpck_mail *mail;
+	bool follows; /* in a forked child: its mail has moved */
 };
 
 /* In the session's folder, or, with NULL, for forked children alone. Others cannot open it yet. False: there is no memory. */
 bool tpck_speakers_new(struct tpck_speakers_of *of, const char *session);
 /* The files go from one session to another: others find them there. */
-void tpck_speakers_move(const char *from, const char *to);
+void tpck_speakers_rename(const char *from, const char *to);
+/* Forked children that have what they say in the one go on with the mail of the other, which is in the session's folder. */
+void tpck_speakers_move(struct tpck_speakers *from, const char *session);
+/* In such a child: whether it may do so now. All that it has said is in the log, so its records stay in order. */
+bool tpck_speakers_moved(const struct tpck_speakers_of *of);
+void tpck_speakers_follow(struct tpck_speakers_of *of);
 /* What it says is true from here on: others may open it. */
 void tpck_speakers_ready(struct tpck_speakers *of);
 /* What the root with this session has made. 0, EAGAIN: the root is still at it, or EINVAL: it cannot be shared; then there is nothing in *of. */

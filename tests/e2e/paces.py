@@ -11,6 +11,8 @@ from is not done again.
                                  half: the same, and he has started something by then, and heard nothing of it
                                  late: the same, and he has not even begun
                                  long: as behind, for more than a minute: he goes by a clock of his own, and a line says what he starts again
+                                 tight: he has no descriptor for what answers him while the next start runs forward: it refuses to go on, in a line
+                                 left: he is made before there is a device, and is answered when the trainer has come to its last step: he does not ask again
 """
 import http.server
 import os
@@ -24,10 +26,14 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import job
 
 WAYS = [f"{way}-{case}" for way in ("thread", "fork", "worker") for case in ("ahead", "behind", "half", "late") if (way, case) != ("thread", "ahead")] + ["fork-long"]
-STEPS, SLOW = 300, 3
+ALWAYS = ["fork-tight", "fork-left"]
+STEPS, SLOW, LAST = 300, 3, 4
 SOME = 4  # without names: so many, others each time
 LONG = re.compile(r"who is not as far as in the first run a minute after the program was live starts again what that had started: sh$", re.M)
 TOLD = re.compile(r"a process that is not as far as in the first run a minute after the program was live tells 127.0.0.1:\d+ again what that had told it$", re.M)
+
+
+TIGHT = re.compile(r"nothing can stand in for 127.0.0.1:\d+", re.M)
 
 
 def numbers(path):
@@ -41,6 +47,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def do_POST(self):  # pylint: disable=invalid-name
         row = int(self.rfile.read(int(self.headers['Content-Length'])))
         self.server.rows.append(row)
+        if row == LAST and not self.server.goes.wait(job.WAIT_SEC):
+            return
         answer = b'taken %d' % row
         self.send_response(200)
         self.send_header('Content-Length', str(len(answer)))
@@ -51,7 +59,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
 def served():
     """A server that does not belong to the job."""
     server = http.server.ThreadingHTTPServer(('127.0.0.1', 0), Handler)
-    server.rows = []
+    server.rows, server.goes = [], threading.Event()
+    server.goes.set()
     threading.Thread(target=server.serve_forever, daemon=True).start()
     return server
 
@@ -82,6 +91,9 @@ def goes(checks, way, case):
         count = len(numbers(os.path.join(plain, "calls")))
         calls = os.path.join(this.work, "calls")
 
+        if case in ("tight", "left"):
+            (too_tight if case == "tight" else left)(checks, this, there, server)
+            return
         there(*(("pace", str(SLOW)) if case == "ahead" else ("lock", "")))
         first = this.killed_at(40)
         done, posted = [numbers(calls)], [list(server.rows)]
@@ -137,6 +149,41 @@ def too_long(checks, way, this, there):
     checks.ok(status == 0 and LONG.search(start.said()) and (way == "thread" or TOLD.search(start.said())), f"{way}-long: lines say what is done again", status, start.said())
 
 
+def too_tight(checks, this, there, server):
+    this.environment["PACES_TIGHT"] = "1"
+    there("lock", "")
+    this.killed_at(40)
+    before = list(server.rows)
+    last = this.start()
+    status = last.wait()
+    checks.ok(status == 0 and len(before) > 3 and TIGHT.search(last.said()) and job.Job.resumed_at(last) is None, "fork-tight: what nothing can stand in for is not told again silently",
+              status, before, server.rows, last.said())
+    checks.ok(not this.differences(), "fork-tight: and the trainer wrote the same bytes", *this.differences())
+
+
+def left(checks, this, there, server):
+    this.environment["PACES_EARLY"] = "1"
+    there("pace", str(LAST))
+    server.goes.clear()
+    first = this.start()
+    first.slowly_until(lambda: LAST in server.rows and len(re.findall(r"^step ", first.printed(), re.M)) > 30 and any(row["offered"] for row in this.place.listed()))
+    there("hold", "")
+    first.go_on()
+    first.until(lambda: os.path.exists(os.path.join(this.work, "held")))
+    server.goes.set()
+    heard = os.path.join(this.work, "heard")
+    first.until(lambda: f"taken {LAST}\n" in job.read(heard))
+    first.kill()
+    before = list(server.rows)
+    for name in ("hold", "held", "pace"):
+        there(name)
+    last = this.start()
+    status = last.wait()
+    checks.ok(status == 0 and (job.Job.resumed_at(last) or 0) > 20 and before[-1] == LAST and server.rows.count(LAST) == 1,
+              "fork-left: what was answered behind the last step is not posted again", status, before, server.rows, first.said(), last.said())
+    checks.ok(not this.differences(), "fork-left: and the trainer wrote the same bytes", *this.differences())
+
+
 def slow(this, there):
     """A start whose process is slow until the trainer is live, and comes along then."""
     start = this.start()
@@ -154,7 +201,7 @@ def main():
     checks = job.Checks()
     seed = int(os.environ.get("SEED") or random.randrange(1 << 32))
     print(f"# SEED={seed}")
-    for chosen in (WAYS if sys.argv[1:] == ["all"] else sys.argv[1:]) or random.Random(seed).sample(WAYS, SOME):
+    for chosen in (WAYS + ALWAYS if sys.argv[1:] == ["all"] else sys.argv[1:]) or random.Random(seed).sample(WAYS, SOME) + ALWAYS:
         goes(checks, *chosen.split("-"))
     checks.end()
 
