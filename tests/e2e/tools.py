@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# needs: cores=0.6 about=40s
+# needs: cores=0.6 about=50s
 """A trainer has other programs do things for it, by one way each time: popen(), programs known by a descriptor, posix_spawn() into files, output that is read by
 streams, lists and calls for sockets, a line at a time with iterations in between, forked children that go on in the same program and have others do things for them. It is killed and started again: what was done before the step that it goes on from is not done again, and
 what the trainer heard is what it heard the first time.

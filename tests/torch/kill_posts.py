@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# needs: cores=1.0 memory=3G minutes=15 about=70s
+# needs: cores=1.0 memory=3G minutes=15 about=45s
 """A script that posts to a server which does not belong to its job, and is killed: what the first run sent before the step that is gone on from
 is not sent again, and the script is answered as it was (posts.py has the ways).
 
@@ -11,7 +11,7 @@ is not sent again, and the script is answered as it was (posts.py has the ways).
                             large: the same with more answered than is kept; worker: as kept, by a forked process that is there for long;
                             service: as kept, by a program that is told what to say; spawn: by a process that is executed anew
 
-`all` is all of them; without names a third, drawn.
+`all` is all of them; without names a fifth, drawn.
 """
 import http.server
 import json
@@ -240,7 +240,7 @@ def main():
     other, package = kill_strangers.find_python()
     has = other and not subprocess.run([other, '-c', 'import requests, httpx'], capture_output=True, check=False).returncode
     ways = WAYS + (PACKAGES if has else [])
-    chosen = sys.argv[1:] or ways[job.drawn_from().randrange(3)::3]
+    chosen = sys.argv[1:] or ways[job.drawn_from().randrange(5)::5]
     for way in ways if chosen == ['all'] else chosen:
         goes(checks, *((other, package) if way in PACKAGES else (python, scripts.package(python))), way)
     checks.end()

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# needs: cores=1.0 memory=4G minutes=20 about=70s
+# needs: cores=1.0 memory=4G minutes=20 about=50s
 """Where the names of kernels say nothing (TRANSPCKPT_INFER=memory), the memory that launches change tells where iterations end: of jobs of
 sequences.py, and of some more, the ends that the library finds are compared with where the job says that they are. None may be told
 that is none.
@@ -209,7 +209,7 @@ def main():
     names = sys.argv[1:]
     if not names:
         rng = job.drawn_from()
-        names = ['own_optimizer_hidden', *rng.sample([name for name in FOUND if name != 'own_optimizer_hidden'], 4), rng.choice(SILENT)]
+        names = ['own_optimizer_hidden', *rng.sample([name for name in FOUND if name != 'own_optimizer_hidden'], 2), rng.choice(SILENT)]
     if names == ['all']:
         names = [*FOUND, *SILENT]
     with job.Place() as place, concurrent.futures.ThreadPoolExecutor(int(os.environ.get('TORCH_JOBS') or os.cpu_count() or 1)) as pool:
