@@ -103,7 +103,7 @@ void tpck_network_executes(int pid, uint32_t number)
 			to = own.state ? own.state : early.state;
 		}
 		if (to)
-			tpck_speakers_add(to, pid, number, atomic_load(&to->forwards) ? TPCK_SPEAKER_FORWARD
+			tpck_speakers_add(to, pid, number, trails || atomic_load(&to->forwards) ? TPCK_SPEAKER_FORWARD
 									      : tpck_speakers_flags(to, tpck_network_process()) & TPCK_SPEAKER_FORWARD);
 	}
 	errno = saved;
@@ -114,7 +114,8 @@ void tpck_network_shell(uint32_t number)
 	int saved = errno;
 
 	if (number && roots.state && tpck_network_has_log())
-		tpck_speakers_add(roots.state, TPCK_SPEAKER_SHELL(tpck_network_process()), number, tpck_speakers_flags(roots.state, tpck_network_process()) & TPCK_SPEAKER_FORWARD);
+		tpck_speakers_add(roots.state, TPCK_SPEAKER_SHELL(tpck_network_process()), number,
+				  trails ? TPCK_SPEAKER_FORWARD : tpck_speakers_flags(roots.state, tpck_network_process()) & TPCK_SPEAKER_FORWARD);
 	errno = saved;
 }
 
@@ -244,7 +245,8 @@ void tpck_network_children_release(void)
 
 bool tpck_network_children_forked(uint32_t number, bool recording)
 {
-	bool forwards;
+	/* When it was forked, that is: it may come here only once its root is live. */
+	bool forwards, forwarded = tpck_network_forwards();
 
 	if (tpck_started_forked())
 		base = child;
@@ -254,7 +256,7 @@ bool tpck_network_children_forked(uint32_t number, bool recording)
 	atomic_store(&making, 0);
 	forwards = roots.state && atomic_load(&roots.state->forwards);
 	child = !roots.state || !recording || !number ? 0 : base ? tpck_digest_pair(base, number) : number;
-	trails = child && forwards;
+	trails = child && forwarded;
 	atomic_store(&threads, 0);
 	atomic_store(&tells, false);
 	/* Whoever has no number says for real what it says, and a line tells. */

@@ -5,6 +5,7 @@
  * does. Files in the working directory, which are looked at past the library, say how fast he is, other than in the run before:
  *
  *   late   he begins once the file is gone
+ *   unborn the same, and a process of his does not even come back from fork()
  *   pace   he does nothing for numbers above the one that stands there
  *   hears  he does not hear what is said for numbers above that one
  *   lock   whoever tells him a number waits until all is done for that
@@ -21,6 +22,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <sys/socket.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -188,6 +190,18 @@ static const char worker[] =
 	"        heard.write(said)\n"
 	"    with open(f'done.{os.getpid()}', 'a', encoding='ascii') as done:\n"
 	"        done.write('.')\n";
+
+static void born(void)
+{
+	while (is_there("unborn"))
+		past_libc(SYS_nanosleep, (long)&(struct timespec){0, PAUSE_US * 1000}, 0, 0, 0);
+}
+
+/* Before the library's own, as it is preloaded behind that. */
+static void __attribute__((constructor)) begins(void)
+{
+	pthread_atfork(NULL, NULL, born);
+}
 
 static void executed(int hears)
 {
