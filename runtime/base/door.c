@@ -232,7 +232,7 @@ static TPCK_AT_START int look_at(const char *path, uid_t uid)
 	return is_own(&found, uid, false) ? 1 : -1;
 }
 
-static bool read_name(const char *link, const char *plain, char *name, size_t size)
+static TPCK_AT_START bool read_name(const char *link, const char *plain, char *name, size_t size)
 {
 	size_t length = strlen(plain);
 	long got = tpck_sys_readlinkat(AT_FDCWD, link, name, size - 1);
@@ -260,7 +260,7 @@ static void make_link(const char *state, const char *link, const char *plain)
 }
 
 /* The random name, or the plain one, at which the look is refused, where none can be kept. */
-static __attribute__((noinline)) void choose(uid_t uid, const char *state, bool taken, char *path, size_t size)
+static TPCK_AT_START __attribute__((noinline)) void choose(uid_t uid, const char *state, bool taken, char *path, size_t size)
 {
 	char link[PATH_BYTES], name[TPCK_DOOR_MEMORY_NAME];
 	struct tpck_text text = tpck_text_in(link, sizeof link);

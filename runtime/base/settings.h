@@ -24,8 +24,8 @@ struct tpck_copies {
 enum { TPCK_SETTING_TEXT_MAX = 1024, TPCK_SETTING_FRAGMENTS_MAX = 32 };
 
 #define TPCK_SETTING_TYPE_STRING char
-#define TPCK_SETTING_FIELD_STRING(field) char field[TPCK_SETTING_TEXT_MAX];
-#define TPCK_SETTING_FIELD_PATH(field) char field[TPCK_SETTING_TEXT_MAX];
+#define TPCK_SETTING_TEXT_STRING(field) char field[TPCK_SETTING_TEXT_MAX];
+#define TPCK_SETTING_TEXT_PATH(field) char field[TPCK_SETTING_TEXT_MAX];
 #define TPCK_SETTING_FIELD_CHOICE(field) char field[32];
 #define TPCK_SETTING_FIELD_BOOL(field) bool field;
 #define TPCK_SETTING_FIELD_COUNT(field) uint64_t field;
@@ -36,8 +36,25 @@ enum { TPCK_SETTING_TEXT_MAX = 1024, TPCK_SETTING_FRAGMENTS_MAX = 32 };
 #define TPCK_SETTING_FIELD_SECONDS(field) double field;
 #define TPCK_SETTING_FIELD_INTERVAL(field) struct tpck_interval field;
 
+/* Texts are not of the one kind, and all else is not of the other. */
+#define TPCK_SETTING_FIELD_STRING(field)
+#define TPCK_SETTING_FIELD_PATH(field)
+#define TPCK_SETTING_TEXT_CHOICE(field)
+#define TPCK_SETTING_TEXT_BOOL(field)
+#define TPCK_SETTING_TEXT_COUNT(field)
+#define TPCK_SETTING_TEXT_COPIES(field)
+#define TPCK_SETTING_TEXT_BYTES(field)
+#define TPCK_SETTING_TEXT_RATE(field)
+#define TPCK_SETTING_TEXT_PERCENT(field)
+#define TPCK_SETTING_TEXT_SECONDS(field)
+#define TPCK_SETTING_TEXT_INTERVAL(field)
+
+/* Texts, most of which are empty, lie behind the rest, so that a start touches few pages. */
 struct tpck_settings {
 #define TPCK_SETTING(field, name, type, standard, choices, help) TPCK_SETTING_FIELD_##type(field)
+#include "runtime/base/settings.def"
+#undef TPCK_SETTING
+#define TPCK_SETTING(field, name, type, standard, choices, help) TPCK_SETTING_TEXT_##type(field)
 #include "runtime/base/settings.def"
 #undef TPCK_SETTING
 };

@@ -19,7 +19,7 @@ TPCK_AT_START struct tpck_thread *tpck_engine_reading(void)
 	return self;
 }
 
-static const void *answer(struct tpck_thread *self, uint32_t key, bool ahead, uint32_t *count)
+static TPCK_AT_START const void *answer(struct tpck_thread *self, uint32_t key, bool ahead, uint32_t *count)
 {
 	const void *bytes = NULL;
 
@@ -38,7 +38,7 @@ static const void *answer(struct tpck_thread *self, uint32_t key, bool ahead, ui
 	}
 }
 
-const void *tpck_engine_reading_answer(struct tpck_thread *self, uint32_t key, uint32_t *count)
+TPCK_AT_START const void *tpck_engine_reading_answer(struct tpck_thread *self, uint32_t key, uint32_t *count)
 {
 	return answer(self, key, false, count);
 }
@@ -48,7 +48,7 @@ const void *tpck_engine_reading_ahead(struct tpck_thread *self, uint32_t key, ui
 	return answer(self, key, true, count);
 }
 
-static bool recording(void)
+static TPCK_AT_START bool recording(void)
 {
 	uint32_t mode = tpck_engine_mode();
 
@@ -61,7 +61,7 @@ void tpck_engine_reading_note(struct tpck_thread *self, uint32_t key, const void
 		tpck_readings_note(self, engine->log, key, bytes, count);
 }
 
-void tpck_engine_reading_note_once(struct tpck_thread *self, uint32_t key, const void *bytes, uint32_t count)
+TPCK_AT_START void tpck_engine_reading_note_once(struct tpck_thread *self, uint32_t key, const void *bytes, uint32_t count)
 {
 	if (recording())
 		tpck_readings_note_once(self, engine->log, key, bytes, count);

@@ -365,7 +365,7 @@ static const char *const workers[] = {
 	"concurrent.futures.process",
 };
 
-bool tpck_programs_is_worker(char *const arguments[])
+TPCK_AT_START bool tpck_programs_is_worker(char *const arguments[])
 {
 	for (size_t i = 0; arguments && arguments[0] && i < 12 && arguments[i]; i++)
 		for (size_t w = 0; w < sizeof workers / sizeof *workers; w++)

@@ -3,6 +3,7 @@
 #include "config.h"
 
 #include "runtime/base/kernel.h"
+#include "runtime/base/layout.h"
 #include "runtime/replay/readings.h"
 
 #include <stdlib.h>
@@ -65,8 +66,8 @@ static uint32_t difference(const unsigned char *old, const unsigned char *new, u
 	return used;
 }
 
-static void write_one(const struct tpck_thread *thread, struct tpck_log *log, const struct tpck_record_reading *what, uint32_t order, int detail,
-		      const void *bytes, uint32_t count)
+static TPCK_AT_START void write_one(const struct tpck_thread *thread, struct tpck_log *log, const struct tpck_record_reading *what, uint32_t order, int detail,
+				    const void *bytes, uint32_t count)
 {
 	char *to = tpck_log_append(log, TPCK_RECORD_READING, (uint16_t)detail, thread->id, order, NULL, sizeof *what + count);
 
@@ -142,7 +143,7 @@ static struct tpck_readings *own_of(struct tpck_thread *thread)
 }
 
 /* One that is compared with nothing: what there may be of its key goes first. */
-static void write_alone(const struct tpck_thread *thread, struct tpck_log *log, struct tpck_readings *own, uint32_t name, const void *bytes, uint32_t count)
+static TPCK_AT_START void write_alone(const struct tpck_thread *thread, struct tpck_log *log, struct tpck_readings *own, uint32_t name, const void *bytes, uint32_t count)
 {
 	struct tpck_record_reading what = {name, 0};
 
@@ -199,7 +200,7 @@ void tpck_readings_note(struct tpck_thread *thread, struct tpck_log *log, uint32
 	tpck_spin_unlock(&own->lock);
 }
 
-void tpck_readings_note_once(const struct tpck_thread *thread, struct tpck_log *log, uint32_t key, const void *bytes, uint32_t count)
+TPCK_AT_START void tpck_readings_note_once(const struct tpck_thread *thread, struct tpck_log *log, uint32_t key, const void *bytes, uint32_t count)
 {
 	write_alone(thread, log, NULL, key, bytes, count);
 }
