@@ -29,7 +29,7 @@ def goes(checks, way):
         this.run_plain()
         calls = os.path.join(this.work, "calls")
         # The newest step is that of the iteration behind which it waits.
-        killed = this.killed_at(0, ready=lambda: os.path.exists(calls) and max(row["step"] for row in place.listed()) >= STEP)
+        killed = this.killed_at(STEP - 15, ready=lambda: os.path.exists(calls) and max(row["step"] for row in place.listed()) >= STEP)
         with open(os.path.join(this.work, "go"), "w", encoding="utf-8"):
             pass
         last = this.start()
