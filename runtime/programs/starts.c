@@ -177,10 +177,12 @@ int tpck_programs_forward(const char *folder, const char *library)
 	else
 		result = open_page(true);
 	forwarding = trails = !result;
+	/* A twin gives and inherits when it takes over. */
 	if (!tpck_forward_follows())
 		tpck_programs_give();
 	tpck_follow_show(session);
-	tpck_unwritten_inherit();
+	if (!tpck_forward_follows())
+		tpck_unwritten_inherit();
 	return result;
 }
 

@@ -60,7 +60,7 @@ def judge_once(python, case, rng):
         took = time.monotonic() - plain.start.begun
         run, killed = Torchrun(place, python, case, 'first', True, options=('--twin',), longer=LONGER), 0
         begun = run.start.until(lambda: covered(run)) and supervisors(run)
-        for _ in range(int(os.environ.get('KILLS', '2'))):
+        for _ in range(int(os.environ.get('KILLS', '1'))):
             if not run.start.until(lambda: covered(run)):
                 break
             time.sleep(rng.random() * took / 10)
@@ -80,7 +80,7 @@ def judge_once(python, case, rng):
         lines, wanted = printed(run.start), printed(plain.start)
         wrong += ['%s, not %s' % (lines.get(key), line) for key, line in wanted.items() if lines.get(key) != line][:4]
         wrong += files_differ(python, *(os.path.join(place.root, name) for name in ('plain', 'killed')))[:4]
-        return wrong, '%d ranks, %d killed, %d took over' % (ranks, killed, resumed), 1
+        return wrong, '%d ranks, %d killed, %d took over' % (ranks, killed, resumed), 1 + killed
 
 
 if __name__ == '__main__':
