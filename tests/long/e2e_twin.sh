@@ -7,4 +7,4 @@ python="${PYTHON3:-python3}" tests="${srcdir:-.}/tests"
 LAYOUTS=all "$python" "$tests/e2e/twin_ranks.py" || status=1
 "$python" "$tests/torch/kill_twin_ranks.py" ddp ddp4 fsdp zero1 zero3
 case $? in 0 | 77) ;; *) status=1 ;; esac
-exit ${status:-0}
+exit "${status:-0}"
