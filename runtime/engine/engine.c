@@ -163,6 +163,9 @@ static enum tpck_twin_role take_place(struct tpck_thread *self)
 		setenv(TPCK_TWIN_BELOW, "1", 1);
 	if (ranks.elsewhere)
 		why = "some of its ranks are on other nodes";
+	/* Twins would meet where the program's ranks do, and speak with those. */
+	else if (ranks.world > 1 && !getenv("MASTER_PORT"))
+		why = "its ranks are not told by MASTER_PORT where they meet";
 	else if (strcmp(engine->settings.resume, "auto") != 0 && strcmp(engine->settings.resume, "must") != 0 && strcmp(engine->settings.resume, "forward") != 0)
 		why = "TRANSPCKPT_RESUME is none of auto, forward and must";
 	else

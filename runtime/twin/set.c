@@ -99,8 +99,10 @@ void tpck_twin_set_begin(struct tpck_twin_set *set)
 	uint16_t port = 0;
 	int fd = tpck_free_port(&port);
 
-	if (fd >= 0)
-		tpck_sys_close(fd);
+	/* Later, perhaps: at the launcher's port they would meet the program's ranks. */
+	if (fd < 0)
+		return;
+	tpck_sys_close(fd);
 	atomic_store(&set->port, port);
 	atomic_fetch_add(&set->epoch, 1);
 }

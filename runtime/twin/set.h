@@ -28,7 +28,7 @@ struct tpck_twin_set {
 	_Atomic uint32_t epoch;    /* of the newest twins; 0: there were none. [leader] */
 	_Atomic uint32_t over;     /* the newest epoch of which a twin has ended. [any] */
 	_Atomic uint32_t changes;  /* 1: all ranks change over to their twins. [any] */
-	_Atomic uint32_t port;     /* at which the twins of `epoch` meet; 0: none was found. [leader] */
+	_Atomic uint32_t port;     /* at which the twins of `epoch` meet. [leader] */
 	struct tpck_twin_seat seat[];
 };
 
@@ -39,7 +39,7 @@ struct tpck_twin_set {
 struct tpck_twin_set *tpck_twin_set_join(const char *session, uint32_t rank, uint32_t world, int32_t supervisor, int32_t living, const char **why);
 void tpck_twin_set_leave(struct tpck_twin_set *set);
 
-/* The leader: whether every rank is there, and none has a twin; then twins of a new epoch may begin. */
+/* The leader: whether every rank is there, and none has a twin; then twins of a new epoch may begin, which they do where a port is free. */
 bool tpck_twin_set_is_free(const struct tpck_twin_set *set);
 void tpck_twin_set_begin(struct tpck_twin_set *set);
 

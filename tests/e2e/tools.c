@@ -9,6 +9,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <spawn.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -238,17 +239,25 @@ static long by_worker(const char *way, int number)
 static int ask[2], answer[2];
 static pid_t server;
 
+/* Forks the child that is asked by one pipe, and answers by another. */
+static bool serves(void)
+{
+	if (pipe2(ask, O_CLOEXEC) || pipe2(answer, O_CLOEXEC))
+		return false;
+	server = fork();
+	if (server == 0)
+		close(ask[1]);
+	return true;
+}
+
 static void serve(void)
 {
 	char line[200], words[100];
 	FILE *shell;
 	int asked;
 
-	if (pipe2(ask, O_CLOEXEC) || pipe2(answer, O_CLOEXEC))
+	if (!serves())
 		return;
-	server = fork();
-	if (server == 0)
-		close(ask[1]);
 	while (server == 0) {
 		if (read(ask[0], &asked, sizeof asked) != sizeof asked)
 			_exit(0);
@@ -301,11 +310,8 @@ static long by_product(const char *way, int number)
 
 	(void)way;
 	if (!server) {
-		if (pipe2(ask, O_CLOEXEC) || pipe2(answer, O_CLOEXEC))
+		if (!serves())
 			return -1;
-		server = fork();
-		if (server == 0)
-			close(ask[1]);
 		while (server == 0) {
 			if (read(ask[0], &asked, sizeof asked) != sizeof asked)
 				_exit(0);
