@@ -41,6 +41,7 @@
 #include "runtime/twin/supervisor.h"
 #include "runtime/view/rules.h"
 
+#define WITHIN_CALL_SEC 1
 #define UNRESUMABLE "snapshots from here on cannot be resumed: %s"
 #define UNCAPTURED "no snapshots from here on: %s"
 
@@ -284,13 +285,22 @@ static struct tpck_infer *infer_new(void)
 	return tpck_infer_new(&options);
 }
 
+/* How long the end waits for the copies, and for the agent. Where the handler of a signal ends the program, this thread may stand in a call of
+ * the driver's that has its lock: the threads that copy and that hear the agent then wait for the driver for ever. */
+static double end_waits(const struct tpck_thread *self)
+{
+	double seconds = engine->settings.exit_wait_sec;
+
+	return self && self->depth && seconds > WITHIN_CALL_SEC ? WITHIN_CALL_SEC : seconds;
+}
+
 /* Registered when the device is there, and so run before the runtime's own end takes it away. */
 static void finish_copies(int status, void *unused)
 {
 	(void)status;
 	(void)unused;
 	if (tpck_engine_mode() == TPCK_MODE_LIVE && getpid() == engine->pid)
-		tpck_copier_drain(engine->settings.exit_wait_sec);
+		tpck_copier_drain(end_waits(tpck_thread_self()));
 }
 
 void tpck_engine_device(const struct tpck_device *device)
@@ -350,18 +360,19 @@ TPCK_AT_START void tpck_engine_end(int status)
 {
 	struct tpck_thread *self = tpck_thread_self();
 	uint32_t mode = tpck_engine_mode();
-	double seconds = engine->settings.exit_wait_sec;
+	double seconds;
+	bool within;
 
-	tpck_files_end(status, seconds);
+	tpck_files_end(status, engine->settings.exit_wait_sec);
 	/* A child made past our atfork handler (clone, vfork) is not the program. */
 	if (!self || mode == TPCK_MODE_OFF || mode == TPCK_MODE_EARLY || !engine->control || getpid() != engine->pid)
 		return;
-	self->depth++;
+	within = self->depth;
 	/* Who goes on has all of it in memory. */
-	if (mode == TPCK_MODE_LIVE && status && tpck_following_excuses())
-		seconds = 0;
+	seconds = mode == TPCK_MODE_LIVE && status && tpck_following_excuses() ? 0 : end_waits(self);
+	self->depth++;
 	/* A program that was killed behind its last operation has nothing more to do on the device: it ends live, as it would have. */
-	if (mode == TPCK_MODE_FORWARD && !status && tpck_forward_complete()) {
+	if (mode == TPCK_MODE_FORWARD && !status && !within && tpck_forward_complete()) {
 		tpck_resume_at_boundary(self);
 		mode = tpck_engine_mode();
 	}

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A program starts while the agent is about to end, and does not answer it any more: the next agent does."""
+"""A program starts while the agent is about to end, and does not answer it any more: the next agent does. And one ends by the handler of a
+signal that comes at any moment: it ends soon, whatever it is at."""
 import os
 import signal
 import subprocess
@@ -18,8 +19,28 @@ def waits_for_agent(place):
         return sum(line.rstrip().endswith(path) for line in f) > 1
 
 
+def by_handlers(checks):
+    """The signal may come while the program stands in the driver, with what others need there."""
+    with job.Place() as place:
+        this = job.Job(place, "gpt", "--seed", "7", "--steps", "100000")
+        environment = {**this.environment, "LD_PRELOAD": job.built(place, "gives_up.so", "gives_up.c")}
+        argv = [os.path.join(place.build, "transpckpt"), "run", "--", *this.runner, *this.arguments]
+        ended = []
+        for i in range(20):
+            start = job.Start(place, argv, this.work, environment, f"start{i}")
+            before = this.progress()
+            start.until(lambda: this.progress() > before + 10)  # pylint: disable=cell-var-from-loop
+            time.sleep(i * 0.0007)
+            job.signal_if_there(start.process.pid, signal.SIGUSR2)
+            ended.append(start.wait(60))
+            if ended[-1] != 3:
+                break
+        checks.ok(ended == [3] * 20, "a program that the handler of a signal ends is gone soon, each time", ended)
+
+
 def main():
     checks = job.Checks()
+    by_handlers(checks)
     with job.Place(TRANSPCKPT_LOG="debug") as place:
         subprocess.run([place.environment["TRANSPCKPT_AGENT"], "--job", "j"], env=place.environment, check=True)
         with open(os.path.join(place.shm, "j", "agent.lock"), encoding="ascii") as f:
