@@ -23,6 +23,7 @@
 #include "runtime/base/clock.h"
 #include "runtime/base/log.h"
 #include "runtime/store/file.h"
+#include "runtime/store/stage.h"
 #include "runtime/wire/twin.h"
 
 static void drop_image(struct live *live, unsigned i)
@@ -87,6 +88,20 @@ void live_release_all(struct agent *agent, struct launch *launch)
 	}
 }
 
+/* A run without a snapshot is as if it had never been, but for what its processes wrote. */
+static void hand_back(const struct live *live)
+{
+	const struct tpck_session_name *own = &live->session->name;
+	struct tpck_session_name name = {live->session->control->parent_generation, own->rank, own->ordinal};
+	char text[64], path[TPCK_PATH_MAX];
+
+	if (!name.generation)
+		return;
+	tpck_session_name_format(&name, text, sizeof text);
+	if (!tpck_path_join(path, sizeof path, home.folder, text))
+		tpck_stage_hand_back(live->session->path, own->generation, path);
+}
+
 void live_settle_launch(struct launch *launch)
 {
 	struct live *live;
@@ -99,10 +114,12 @@ void live_settle_launch(struct launch *launch)
 	while ((live = launch_next(launch, &at))) {
 		if (live->life != LIFE_DEAD)
 			continue;
-		if (launch_newest(launch, &step))
+		if (launch_newest(launch, &step)) {
 			drop_useless_images(live);
-		else
+		} else {
+			hand_back(live);
 			live_retire(live);
+		}
 	}
 }
 

@@ -24,6 +24,7 @@
 /* More files than that are read once. */
 enum { KEPT = 8, WORDS = (TPCK_WRITINGS_MOST + 63) / 64 };
 static struct tpck_writings *kept[KEPT];
+static bool is_handed_back[KEPT]; /* hand_back() in agent/session/post_mortem.c */
 static _Atomic uint32_t kept_count;
 /* Of entries that were looked at, a bit each; children share them. */
 static _Atomic uint64_t (*seen)[WORDS];
@@ -49,8 +50,8 @@ static bool counts(const struct tpck_writings *from, const struct tpck_writing *
 	       is_done_again(entry->made_ns, writer_of(from, entry));
 }
 
-/* `number`: of the kept one; KEPT: it is none. */
-static void read_all(const struct tpck_writings *from, uint32_t number, struct tpck_writings *to)
+/* `number`: of the kept one; KEPT: it is none. What a run of no snapshot had inherited is known from where it had gone on from. */
+static void read_all(const struct tpck_writings *from, uint32_t number, bool handed_back, struct tpck_writings *to)
 {
 	uint32_t count = tpck_writings_count(from);
 
@@ -60,7 +61,7 @@ static void read_all(const struct tpck_writings *from, uint32_t number, struct t
 		struct tpck_writing *copy;
 
 		/* One of no kind yet may get one. */
-		if (kind == TPCK_WRITING_NONE || (number < KEPT && atomic_load(&seen[number][i / 64]) >> (i & 63) & 1) ||
+		if (kind == TPCK_WRITING_NONE || (handed_back && atomic_load(&entry->inherited)) || (number < KEPT && atomic_load(&seen[number][i / 64]) >> (i & 63) & 1) ||
 		    (number < KEPT && atomic_fetch_or(&seen[number][i / 64], 1ull << (i & 63)) >> (i & 63) & 1) || !counts(from, entry))
 			continue;
 		copy = tpck_writings_take(to);
@@ -101,16 +102,17 @@ static bool keeps(struct tpck_writings *from)
 /* False: it cannot be read, or lacks something. */
 static bool inherit(const char *session, const char *name, struct tpck_writings *to)
 {
+	bool handed_back = strncmp(name, TPCK_WRITTEN_BEHIND TPCK_WRITTEN_BY, sizeof TPCK_WRITTEN_BEHIND TPCK_WRITTEN_BY - 1) == 0, whole;
 	struct tpck_writings *from = tpck_writings_open(session, name);
-	bool whole;
 
 	if (!from)
 		return false;
 	if (keeps(from)) {
-		read_all(from, atomic_load(&kept_count) - 1, to);
+		is_handed_back[atomic_load(&kept_count) - 1] = handed_back;
+		read_all(from, atomic_load(&kept_count) - 1, handed_back, to);
 		return true;
 	}
-	read_all(from, KEPT, to);
+	read_all(from, KEPT, handed_back, to);
 	whole = !lacks(from);
 	tpck_writings_close(from);
 	return whole;
@@ -159,7 +161,7 @@ void tpck_former_read(struct tpck_writings *to)
 	uint32_t count = atomic_load(&kept_count);
 
 	for (uint32_t i = 0; i < count; i++)
-		read_all(kept[i], i, to);
+		read_all(kept[i], i, is_handed_back[i], to);
 }
 
 /* Processes may be looking. */

@@ -121,6 +121,28 @@ static void link_written(const char *from_session, const char *to_session)
 		closedir(folder);
 }
 
+void tpck_stage_hand_back(const char *session, uint64_t generation, const char *to_session)
+{
+	char from[TPCK_PATH_MAX], to[TPCK_PATH_MAX];
+	DIR *folder = opendir(session);
+	const struct dirent *entry;
+
+	while (folder && (entry = readdir(folder))) {
+		if (strncmp(entry->d_name, TPCK_WRITTEN, strlen(TPCK_WRITTEN)) != 0)
+			continue;
+		if (snprintf(from, sizeof from, "%s/%s", session, entry->d_name) >= (int)sizeof from ||
+		    snprintf(to, sizeof to, "%s/" TPCK_WRITTEN TPCK_WRITTEN_BY "%" PRIu64 "%s", to_session, generation,
+			     entry->d_name + strlen(TPCK_WRITTEN)) >= (int)sizeof to)
+			errno = ENAMETOOLONG;
+		/* Where nobody can go on from that session any more, it is not there. */
+		else if (!link(from, to) || errno == ENOENT || errno == EEXIST)
+			continue;
+		tpck_log_warn("what processes of generation %" PRIu64 " wrote to files may be there twice: linking %s: %m", generation, entry->d_name);
+	}
+	if (folder)
+		closedir(folder);
+}
+
 /* What the log has from the cut on is no part of what is resumed: it tells the program what will be done again. */
 void tpck_stage_behind(const char *from_session, const struct tpck_cut *cut, const char *to_session)
 {

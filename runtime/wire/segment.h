@@ -37,6 +37,8 @@ enum {
 #define TPCK_WRITTEN "written"
 #define TPCK_SEEN "overlay"
 #define TPCK_WRITTEN_BEHIND TPCK_LOG_BEHIND "written"
+/* "SESSION/written.gNNN": the same of generation NNN, which went on from a snapshot of this session and left none. */
+#define TPCK_WRITTEN_BY ".g"
 /* "SESSION/said": what forked children said to others, and is not in the log yet: a segment (runtime/network/descendants.c); of the run that is resumed. */
 #define TPCK_SAID "said"
 #define TPCK_SAID_BEHIND TPCK_LOG_BEHIND "said"
