@@ -18,6 +18,7 @@
 #include "runtime/network/network.h"
 #include "runtime/programs/programs.h"
 #include "runtime/replay/restart.h"
+#include "runtime/twin/supervisor.h"
 #include "shim/driver.h"
 
 #undef fread_unlocked /* a macro where the compiler optimizes */
@@ -101,8 +102,10 @@ TPCK_EXPORT ssize_t read(int fd, void *buffer, size_t bytes)
 		tpck_started_told(got);
 		if (bytes)
 			tpck_network_read(fd, buffer, got);
-		if (fd == STDIN_FILENO && got > 0)
+		if (fd == STDIN_FILENO && got > 0) {
 			tpck_restart_input_taken();
+			tpck_supervisor_spent();
+		}
 		return got;
 	}
 	self = tpck_engine_enter();

@@ -30,6 +30,7 @@
 #include "runtime/network/network.h"
 #include "runtime/programs/programs.h"
 #include "runtime/track/communicators.h"
+#include "runtime/twin/supervisor.h"
 
 static struct tpck_engine *const engine = &tpck_engine;
 extern char **environ;
@@ -118,7 +119,7 @@ void tpck_attach_stashes(void)
 /* Who says where to go on is not asked whether that is the cheaper way. */
 static uint32_t way_of(const char *setting)
 {
-	if (strcmp(setting, "auto") == 0)
+	if (strcmp(setting, "auto") == 0 && !tpck_supervisor_again())
 		return 0;
 	return strcmp(setting, "own") == 0 ? TPCK_HELLO_OWN : TPCK_HELLO_FORWARD;
 }
@@ -154,11 +155,14 @@ int tpck_attach(bool resume)
 {
 	int result = tpck_attach_hello(resume);
 
-	if (result)
+	if (result) {
+		tpck_following_refuse("the agent cannot be asked for a snapshot");
 		return result;
+	}
 	/* An offer that nobody asked for in time cannot be taken: the process has begun on its own. */
 	if (engine->welcome.offer && resume)
 		return 0;
+	tpck_following_refuse("the agent has no snapshot to go on from");
 	if (strcmp(engine->settings.resume, "must") == 0)
 		tpck_log_warn("TRANSPCKPT_RESUME=must, but there is nothing to resume from; running from the beginning");
 	return tpck_attach_fresh();

@@ -254,6 +254,10 @@ TPCK_AT_START void tpck_engine_start(const char *library_path, char *const *argu
 		tpck_following_begin();
 		goto out;
 	}
+	if (tpck_supervisor_again()) {
+		engine->start_ns = tpck_clock_monotonic_ns();
+		tpck_following_again();
+	}
 	if (strcmp(engine->settings.resume, "never") != 0)
 		marker = look(identity, digest);
 	if (engine->ranks.elsewhere && strcmp(engine->settings.resume, "never") != 0 && marker == TPCK_MARKER_ABSENT) {
@@ -269,6 +273,7 @@ TPCK_AT_START void tpck_engine_start(const char *library_path, char *const *argu
 		tpck_restart_remember(environ);
 		tpck_resume_begin();
 	} else {
+		tpck_following_refuse("nobody knows of a snapshot of it");
 		tpck_follow_early(engine->pid);
 	}
 out:

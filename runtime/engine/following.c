@@ -118,6 +118,8 @@ void tpck_following_held(const char *session)
 		}
 		snprintf(page->session, sizeof page->session, "%s", session);
 	}
+	if (tpck_restart_input_gone())
+		tpck_supervisor_spent();
 	atomic_fetch_add(&page->held, 1);
 }
 
@@ -308,19 +310,26 @@ static void agent_asked(void)
 		tpck_following_end("the newest snapshot that is whole is older than what it has followed");
 }
 
-/* A program that dies again and again at one place would do so for ever. */
-static void look_at_deaths(void)
+/* A program that dies again and again at one place would do so for ever. `at`: iterations that it had done. False: once more is too often. */
+static bool count_death(uint64_t at, char why[160])
 {
-	uint64_t at = living.control->status.boundaries;
 	struct tpck_twin_page *page = tpck_twin_page();
-	char why[160];
 
 	page->deaths = page->deaths && at <= page->died_at + 1 && page->died_at <= at + 1 ? page->deaths + 1 : 1;
 	page->died_at = at;
 	if (page->deaths < DEATHS_MAX)
-		return;
-	snprintf(why, sizeof why, "the program has died %u times in a row within an iteration of step %llu", page->deaths, (unsigned long long)at);
-	tpck_following_end(why);
+		return true;
+	atomic_store(&page->last, 1);
+	snprintf(why, 160, "the program has died %u times in a row within an iteration of step %llu", page->deaths, (unsigned long long)at);
+	return false;
+}
+
+static void look_at_deaths(void)
+{
+	char why[160];
+
+	if (!count_death(living.control->status.boundaries, why))
+		tpck_following_end(why);
 }
 
 /* The living one is gone. Threads wait at the end of what the log has for them. */
@@ -383,6 +392,36 @@ void tpck_following_live(void)
 		atomic_store(&page->live, 1);
 	if (page && atomic_load(&page->takeovers))
 		(void)say_in(engine->welcome.session);
+}
+
+/* ---- once more ------------------------------------------------------------------------------------------ */
+
+void tpck_following_refuse(const char *why)
+{
+	if (!tpck_supervisor_again())
+		return;
+	atomic_store(&tpck_twin_page()->last, 1);
+	tpck_log_warn("the program does not go on in its place: %s; the same command goes on when it is started again", why);
+	tpck_sys_exit_group(ENDS_WITH);
+}
+
+void tpck_following_again(void)
+{
+	struct tpck_twin_page *page = tpck_twin_page();
+	struct tpck_control *control;
+	char path[300], why[160];
+	bool may = true;
+
+	if (!atomic_load(&page->counts))
+		return;
+	snprintf(path, sizeof path, "%s/control", page->session);
+	control = tpck_shared_file_open(path, sizeof *control);
+	if (!control)
+		return;
+	may = count_death(control->status.boundaries, why);
+	tpck_sys_munmap(control, sizeof *control);
+	if (!may)
+		tpck_following_refuse(why);
 }
 
 /* ---- the begin ------------------------------------------------------------------------------------------ */

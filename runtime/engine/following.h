@@ -23,5 +23,9 @@ bool tpck_following_excuses(void);
 void tpck_following_tell(void);
 /* The process is live. */
 void tpck_following_live(void);
+/* A program that is forked once more in its place, before it goes forward: ends where the one before it has died too often at one place. */
+void tpck_following_again(void);
+/* Ends such a program, which has nothing to go on from: it has not begun. In any other one nothing is done. */
+void tpck_following_refuse(const char *why);
 
 #endif

@@ -31,6 +31,7 @@
 #include "runtime/programs/programs.h"
 #include "runtime/replay/restart.h"
 #include "runtime/replay/stash.h"
+#include "runtime/twin/supervisor.h"
 
 /* How long a thread waits for others while the process does nothing, and at all. */
 #define IDLE_LIMIT_NS 8000000000ull
@@ -97,6 +98,7 @@ static void decline(const char *why)
 {
 	char path[300];
 
+	tpck_following_refuse(why);
 	/* The others are on their way there: all begin anew. */
 	if (engine->ranks.world > 1)
 		tpck_resume_diverged(why);
@@ -169,15 +171,17 @@ static void meet_anew(void)
 {
 	const char *store = getenv("TORCHELASTIC_USE_AGENT_STORE"), *restarts = getenv("TORCHELASTIC_RESTART_COUNT");
 	const uint16_t *ports = engine->welcome.meeting_ports;
+	bool shared = store && strcmp(store, "True") == 0, restarted = engine->ranks.elsewhere || (restarts && atoi(restarts) > 0);
 	char port[16];
 
 	tpck_restart_meet(ports[1]);
-	if (!ports[0] || !store || strcmp(store, "True") != 0 ||
-	    (!engine->ranks.elsewhere && (!restarts || atoi(restarts) <= 0)))
+	/* Whom a supervisor has forked once more may still meet others' old ones. */
+	if (!ports[0] || !getenv("MASTER_PORT") || !(tpck_supervisor_again() || (shared && restarted)))
 		return;
 	snprintf(port, sizeof port, "%u", ports[0]);
 	setenv("MASTER_PORT", port, 1);
-	setenv("TORCHELASTIC_USE_AGENT_STORE", "False", 1);
+	if (store)
+		setenv("TORCHELASTIC_USE_AGENT_STORE", "False", 1);
 }
 
 void tpck_resume_begin(void)

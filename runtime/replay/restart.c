@@ -155,7 +155,7 @@ TPCK_AT_START void tpck_restart_launcher(const char *(*joined)(void))
 }
 
 /* A file is read again from where it was at the start. What came by a pipe or a terminal is gone. */
-static bool input_gone(void)
+bool tpck_restart_input_gone(void)
 {
 	struct stat found;
 
@@ -180,7 +180,7 @@ void tpck_restart_meet(unsigned port)
 
 const char *tpck_restart_obstacle(void)
 {
-	return input_gone() ? "it has read from standard input" : tpck_restart_joined();
+	return tpck_restart_input_gone() ? "it has read from standard input" : tpck_restart_joined();
 }
 
 /* ---- children --------------------------------------------------------------------------------------- */

@@ -10,6 +10,8 @@
 void tpck_restart_remember(char *const *environment);
 /* The program has taken bytes from standard input by a call that is hooked. */
 void tpck_restart_input_taken(void);
+/* Whether it has, or the C library for it, and that can be read once only. */
+bool tpck_restart_input_gone(void);
 /* `joined` says whether the program has joined a launcher that lets nobody do so twice, as a clause; NULL: no. */
 void tpck_restart_launcher(const char *(*joined)(void));
 /* What it says; NULL: the program has joined none. */

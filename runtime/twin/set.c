@@ -128,6 +128,33 @@ bool tpck_twin_set_changes(struct tpck_twin_set *set, uint32_t epoch)
 	return true;
 }
 
+bool tpck_twin_set_is_whole(const struct tpck_twin_set *set)
+{
+	for (uint32_t i = 0; i < set->world; i++)
+		if (!atomic_load(&set->seat[i].supervisor))
+			return false;
+	return true;
+}
+
+bool tpck_twin_set_is_due(const struct tpck_twin_set *set, uint32_t rank)
+{
+	return atomic_load(&set->again) > atomic_load(&set->seat[rank].again);
+}
+
+bool tpck_twin_set_again(struct tpck_twin_set *set, uint32_t rank)
+{
+	uint32_t before = atomic_load(&set->seat[rank].again);
+
+	if (!tpck_twin_set_is_whole(set))
+		return false;
+	for (uint32_t i = 0; i < set->world; i++)
+		if (atomic_load(&set->seat[i].ended))
+			return false;
+	/* Another rank may have said so meanwhile. */
+	(void)atomic_compare_exchange_strong(&set->again, &before, before + 1);
+	return true;
+}
+
 void tpck_twin_set_tell(const struct tpck_twin_set *set, uint32_t rank)
 {
 	for (uint32_t i = 0; i < set->world; i++) {
@@ -167,7 +194,7 @@ bool tpck_twin_set_is_undecided(const struct tpck_twin_set *set, uint32_t rank)
 	for (uint32_t i = 0; i < set->world; i++) {
 		int32_t living = atomic_load(&set->seat[i].living);
 
-		if (i != rank && living > 0 && !atomic_load(&set->seat[i].ended) && is_ending(living))
+		if (i != rank && living > 0 && !atomic_load(&set->seat[i].ended) && !atomic_load(&set->seat[i].waits) && is_ending(living))
 			return true;
 	}
 	return false;

@@ -2,7 +2,7 @@
 /*
  * The twins of a job's ranks, all on one node (doc/twin.md, "Several ranks"): memory that the ranks' supervisors share, a file in the session of rank 0. Twins
  * meet among themselves, at a port of their own, and so are there all together: where one ends all do, and the next ones meet at another port. Where a rank's
- * program is ended all change over.
+ * program is ended all change over; where they cannot all are forked once more.
  */
 #ifndef TPCK_RUNTIME_TWIN_SET_H
 #define TPCK_RUNTIME_TWIN_SET_H
@@ -19,6 +19,8 @@ struct tpck_twin_seat {
 	_Atomic uint32_t epoch;             /* of the rank's twin; 0: it has none. [supervisor] */
 	_Atomic uint32_t follows;           /* the epoch whose twin runs forward. [twin] */
 	_Atomic uint32_t ended;             /* the rank's program has ended, and is not taken over. [supervisor] */
+	_Atomic uint32_t waits;             /* the rank's program has ended, as it may where another rank's was ended. [supervisor] */
+	_Atomic uint32_t again;             /* up to which number of `again` it has been forked once more. [supervisor] */
 };
 
 struct tpck_twin_set {
@@ -29,6 +31,7 @@ struct tpck_twin_set {
 	_Atomic uint32_t over;     /* the newest epoch of which a twin has ended. [any] */
 	_Atomic uint32_t changes;  /* 1: all ranks change over to their twins. [any] */
 	_Atomic uint32_t port;     /* at which the twins of `epoch` meet. [leader] */
+	_Atomic uint32_t again;    /* how often all ranks' programs are to be forked once more. [any] */
 	struct tpck_twin_seat seat[];
 };
 
@@ -47,6 +50,12 @@ void tpck_twin_set_begin(struct tpck_twin_set *set);
 void tpck_twin_set_over(struct tpck_twin_set *set, uint32_t epoch);
 /* All ranks change over, if each has a twin of that epoch that runs forward; or do so already. */
 bool tpck_twin_set_changes(struct tpck_twin_set *set, uint32_t epoch);
+/* All ranks' programs are forked once more, if each rank has a supervisor and none has ended; or are to be by now. */
+bool tpck_twin_set_again(struct tpck_twin_set *set, uint32_t rank);
+/* Whether each rank has a supervisor here. */
+bool tpck_twin_set_is_whole(const struct tpck_twin_set *set);
+/* Whether the rank's is to be. */
+bool tpck_twin_set_is_due(const struct tpck_twin_set *set, uint32_t rank);
 /* Has the other supervisors look. */
 void tpck_twin_set_tell(const struct tpck_twin_set *set, uint32_t rank);
 

@@ -28,6 +28,8 @@
 /* How often it is looked whether there is a snapshot, for a twin to begin from; the pause before a twin that ended gets a successor, twice as long each time,
  * and how many there are. */
 enum { LOOK_MS = 100, PAUSE_MS = 1000, TWINS_MAX = 3 };
+/* How often the program is forked once more before it holds a snapshot. */
+enum { TRIES_MAX = 3 };
 /* One that was there for so long had nothing against it. */
 #define LASTED_NS 600000000000ull
 /* How often it is looked what another rank's supervisor has decided, and how long at all. */
@@ -43,13 +45,16 @@ static struct {
 static pid_t living, twin, own_group;
 static bool told_to_end;      /* a signal that ends programs came */
 static char living_folder[sizeof page->folder] TPCK_LARGE; /* of the living one, while it was a twin */
-static int status_before;     /* how the one ended that was taken over from; 0: nobody was */
+static int status_before;     /* how the one ended in whose place the living one is; 0: nobody's */
+static bool begins_again;     /* the program is to be forked once more */
+static unsigned tries;        /* how often that may be done before a snapshot is held */
 static unsigned twins_ended;  /* one behind the other, before any took over */
 static uint64_t next_twin_ns, twin_ns; /* when there may be one; since when there is one */
 
 /* Of several ranks. */
 static uint32_t rank, world;
 static struct tpck_twin_set *set; /* NULL: the program has held no snapshot yet */
+static struct tpck_twin_set *old; /* that of the one in whose place the living one is, or NULL: some ranks may be further than others */
 static const char *no_set;        /* why there is none, and will be none */
 static uint32_t epoch;            /* of the twin that there is, or was */
 static bool ended_here;           /* the program was ended by this supervisor, so that the twin can take over */
@@ -80,6 +85,17 @@ void tpck_supervisor_excuse(enum tpck_twin_excuse excuse)
 {
 	if (page && atomic_load(&page->living) == tpck_sys_getpid() && atomic_load(&page->excuse) < excuse)
 		atomic_store(&page->excuse, excuse);
+}
+
+bool tpck_supervisor_again(void)
+{
+	return page && atomic_load(&page->again) && atomic_load(&page->living) == tpck_sys_getpid();
+}
+
+void tpck_supervisor_spent(void)
+{
+	if (page && page->input_at < 0 && atomic_load(&page->living) == tpck_sys_getpid())
+		atomic_store(&page->spent, 1);
 }
 
 void tpck_supervisor_stalls(void)
@@ -220,6 +236,8 @@ static void __attribute__((noreturn)) end_as(int status)
 	end_twin();
 	if (set)
 		atomic_store(&set->seat[rank].ended, 1);
+	if (old)
+		atomic_store(&old->seat[rank].ended, 1);
 	leave_epoch();
 	if (has_terminal(living))
 		give_terminal(own_group);
@@ -252,6 +270,45 @@ static const char *const excuses[] = {
 	[TPCK_TWIN_DEVICE] = " behind an error of the device", [TPCK_TWIN_ANY_STATUS] = "",
 };
 
+/* The next one's snapshots are in another session, where there is another set. */
+static void leave_set(void)
+{
+	if (!set)
+		return;
+	if (old)
+		tpck_twin_set_leave(old);
+	old = set;
+	set = NULL;
+	epoch = 0;
+}
+
+/* What is known of the living one goes: another process is about to be. */
+static void page_clear(void)
+{
+	atomic_store(&page->held, 0);
+	atomic_store(&page->excuse, TPCK_TWIN_BLAMED);
+	atomic_store(&page->stalls, 0);
+	atomic_store(&page->follows, 0);
+	atomic_store(&page->twin, 0);
+	atomic_store(&page->live, 0);
+}
+
+static void live_by(pid_t process, bool foreground)
+{
+	living = process;
+	twin = 0;
+	twins_ended = 0;
+	next_twin_ns = 0;
+	ended_here = undecided.waits = false;
+	atomic_store(&page->living, living);
+	if (old) {
+		atomic_store(&old->seat[rank].living, living);
+		atomic_store(&old->seat[rank].waits, 0);
+	}
+	if (foreground)
+		give_terminal(living);
+}
+
 static void take_over(int status)
 {
 	bool foreground = has_terminal(living);
@@ -267,27 +324,15 @@ static void take_over(int status)
 	else
 		tpck_log_warn("process %d ended with status %d%s; its twin, process %d, takes over", living, WEXITSTATUS(status),
 			      excuses[atomic_load(&page->excuse)], twin);
-	if (set)
-		tpck_twin_set_leave(set);
-	set = NULL;
-	epoch = 0;
-	ended_here = undecided.waits = false;
+	leave_set();
 	folder_remove(living_folder, 3);
 	snprintf(living_folder, sizeof living_folder, "%s", page->folder);
 	page->folder[0] = '\0';
-	living = twin;
-	twin = 0;
-	twins_ended = 0;
-	next_twin_ns = 0;
-	if (foreground)
-		give_terminal(living);
-	atomic_store(&page->held, 0);
-	atomic_store(&page->excuse, TPCK_TWIN_BLAMED);
-	atomic_store(&page->stalls, 0);
-	atomic_store(&page->living, living);
-	atomic_store(&page->twin, 0);
-	atomic_store(&page->live, 0);
 	atomic_fetch_add(&page->takeovers, 1);
+	tries = TRIES_MAX;
+	atomic_store(&page->again, 0);
+	page_clear();
+	live_by(twin, foreground);
 	atomic_store(&page->word, TPCK_TWIN_TAKE_OVER);
 	tpck_sys_futex(&page->word, FUTEX_WAKE, 1, NULL, NULL, 0);
 	/* Somebody may have stopped it. */
@@ -327,24 +372,144 @@ static bool is_to_take_over(int status)
 	return true;
 }
 
+/* ---- once more ----------------------------------------------------------------------------------------- */
+
+/* Another rank's program was ended, and not all can be taken over. */
+static bool is_due(void)
+{
+	return (set && tpck_twin_set_is_due(set, rank)) || (old && tpck_twin_set_is_due(old, rank));
+}
+
+/* What all ranks' supervisors share now: one whose program holds no snapshot yet has what the one before it shared. */
+static struct tpck_twin_set *shared(void)
+{
+	return set && (!old || tpck_twin_set_is_whole(set)) ? set : old;
+}
+
+/* Whether there is something to go on from, and it was not tried too often. */
+static bool may_begin_again(void)
+{
+	return !told_to_end && !atomic_load(&page->left) && !atomic_load(&page->last) && !atomic_load(&page->spent) &&
+	       (atomic_load(&page->held) || (status_before && tries));
+}
+
+/* Has the other ranks begin again, too. One that was not live has not ended by itself, whatever it says. */
+static bool asks_again(int status)
+{
+	bool failed = status_before && !atomic_load(&page->live);
+
+	if (!status || !(failed || is_sudden(status)) || !may_begin_again())
+		return false;
+	if (world <= 1)
+		return true;
+	if (!shared() || !tpck_twin_set_again(shared(), rank))
+		return false;
+	tpck_twin_set_tell(shared(), rank);
+	return true;
+}
+
+/* The fork itself is made where no child is looked at. */
+static void begin_again(int status)
+{
+	static const char what[] = "the program is forked once more in its place, and goes forward to its newest snapshot";
+	bool failed = status_before && !atomic_load(&page->live);
+
+	/* Where nobody goes on in the end, the program has ended as the first one did. */
+	status_before = failed ? status_before : status;
+	begins_again = true;
+	end_twin();
+	leave_epoch();
+	if (ended_here)
+		tpck_log_info("process %d was ended as another rank's was: %s", living, what);
+	else if (WIFSIGNALED(status))
+		tpck_log_warn("process %d was ended by signal %d (%s) and has no twin that could take over: %s", living, WTERMSIG(status),
+			      strsignal(WTERMSIG(status)), what);
+	else if (failed)
+		tpck_log_warn("process %d ended with status %d before it was live: %s", living, WEXITSTATUS(status), what);
+	else
+		tpck_log_warn("process %d ended with status %d%s and has no twin that could take over: %s", living, WEXITSTATUS(status),
+			      excuses[atomic_load(&page->excuse)], what);
+}
+
+/* Returns true in the program. */
+static bool fork_again(void)
+{
+	bool foreground = has_terminal(living);
+	pid_t child;
+
+	begins_again = false;
+	atomic_store(&page->counts, atomic_load(&page->held) > 0);
+	tries = atomic_load(&page->held) ? TRIES_MAX : tries - 1;
+	/* Who was asked by the older set goes by that: the newer one may not have all ranks. */
+	if (set && old && tpck_twin_set_is_due(old, rank)) {
+		tpck_twin_set_leave(set);
+		set = NULL;
+		epoch = 0;
+	}
+	leave_set();
+	if (old)
+		atomic_store(&old->seat[rank].again, atomic_load(&old->again));
+	folder_remove(page->folder, 3);
+	folder_remove(living_folder, 3);
+	page->folder[0] = living_folder[0] = '\0';
+	if (page->input_at >= 0)
+		(void)tpck_sys_lseek(STDIN_FILENO, page->input_at, SEEK_SET);
+	atomic_store(&page->again, 1);
+	atomic_store(&page->word, TPCK_TWIN_FOLLOW);
+	page_clear();
+	child = fork_one();
+	if (!child) {
+		atomic_store(&page->living, tpck_sys_getpid());
+		return true;
+	}
+	if (child < 0)
+		end_as(status_before);
+	live_by(child, foreground);
+	return false;
+}
+
+static void join_set(void)
+{
+	if (set || no_set || !atomic_load(&page->held))
+		return;
+	set = tpck_twin_set_join(page->session, rank, world, tpck_sys_getpid(), living, &no_set);
+	if (no_set)
+		tpck_log_warn("process %d has no twin: %s", living, no_set);
+}
+
 static void living_ended(int status)
 {
-	/* A takeover that failed is no end of the program's own. */
-	if (status_before && !atomic_load(&page->live))
-		end_as(status_before);
-	if (is_to_take_over(status))
-		take_over(status);
-	else if (set && twin && status && !is_wanted(status))
-		undecided = (typeof(undecided)){.waits = true, .status = status, .until_ns = tpck_clock_monotonic_ns() + DECIDED_NS};
-	else
+	bool failed = status_before && !atomic_load(&page->live);
+
+	if (world > 1)
+		join_set();
+	if (is_wanted(status)) {
 		end_as(status);
+	} else if (is_due() && may_begin_again()) {
+		begin_again(status);
+	} else if (!failed && is_to_take_over(status)) {
+		take_over(status);
+	} else if (asks_again(status)) {
+		begin_again(status);
+	} else if (shared() && status) {
+		undecided = (typeof(undecided)){.waits = true, .status = failed ? status_before : status, .until_ns = tpck_clock_monotonic_ns() + DECIDED_NS};
+		if (set)
+			atomic_store(&set->seat[rank].waits, 1);
+		if (old)
+			atomic_store(&old->seat[rank].waits, 1);
+	} else {
+		/* A takeover that failed is no end of the program's own. */
+		end_as(failed ? status_before : status);
+	}
 }
 
 static void decide(void)
 {
-	if (is_to_take_over(undecided.status))
+	if (is_due() && may_begin_again())
+		begin_again(undecided.status);
+	else if (is_to_take_over(undecided.status))
 		take_over(undecided.status);
-	else if (!twin || told_to_end || !tpck_twin_set_is_undecided(set, rank) || tpck_clock_monotonic_ns() > undecided.until_ns)
+	else if (told_to_end || !tpck_twin_set_is_undecided(shared(), rank) || tpck_clock_monotonic_ns() > undecided.until_ns)
 		end_as(undecided.status);
 }
 
@@ -421,29 +586,20 @@ static void look_at_stall(void)
 
 /* ---- several ranks ------------------------------------------------------------------------------------- */
 
-static void join_set(void)
-{
-	if (set || no_set || !atomic_load(&page->held))
-		return;
-	set = tpck_twin_set_join(page->session, rank, world, tpck_sys_getpid(), living, &no_set);
-	if (no_set)
-		tpck_log_warn("process %d has no twin: %s", living, no_set);
-}
-
 /* What others of the set have said. */
 static void look_at_set(void)
 {
 	if (world <= 1)
 		return;
 	join_set();
-	if (!set)
+	if (!shared())
 		return;
-	if (atomic_load(&page->left))
+	if (set && atomic_load(&page->left))
 		atomic_store(&set->seat[rank].ended, 1);
-	if (atomic_load(&set->changes) && !told_to_end && !undecided.waits && !ended_here) {
+	if (((set && atomic_load(&set->changes)) || is_due()) && !told_to_end && !undecided.waits && !ended_here && !begins_again) {
 		ended_here = true;
 		tpck_sys_kill(living, SIGKILL);
-	} else if (twin && !atomic_load(&set->changes) && atomic_load(&set->over) >= epoch) {
+	} else if (set && twin && !atomic_load(&set->changes) && atomic_load(&set->over) >= epoch) {
 		end_twin();
 		twin_ended();
 	}
@@ -477,8 +633,8 @@ static bool wants_twin(void)
 	return world > 1 ? epoch_begins() : tpck_clock_monotonic_ns() >= next_twin_ns;
 }
 
-/* Returns in a twin only. */
-static void supervise(void)
+/* Returns in a twin, and in the program where it is forked once more. */
+static enum tpck_twin_role supervise(void)
 {
 	const struct timespec look = {LOOK_MS / 1000, LOOK_MS % 1000 * 1000000}, soon = {0, DECIDES_NS};
 	sigset_t all;
@@ -494,6 +650,8 @@ static void supervise(void)
 		look_at_children();
 		look_at_stall();
 		look_at_set();
+		if (begins_again && fork_again())
+			return TPCK_TWIN_LIVING;
 		if (!wants_twin())
 			continue;
 		atomic_store(&page->word, TPCK_TWIN_FOLLOW);
@@ -502,7 +660,7 @@ static void supervise(void)
 		twin_ns = tpck_clock_monotonic_ns();
 		twin = fork_one();
 		if (!twin)
-			return;
+			return TPCK_TWIN_TWIN;
 		if (twin < 0)
 			twin_ended();
 		atomic_store(&page->twin, twin);
@@ -544,6 +702,5 @@ enum tpck_twin_role tpck_supervise(uint32_t own_rank, uint32_t ranks, const char
 		return TPCK_TWIN_ALONE;
 	}
 	atomic_store(&page->living, living);
-	supervise();
-	return TPCK_TWIN_TWIN;
+	return supervise();
 }

@@ -3,7 +3,7 @@
  * The place of a program that has a twin (doc/twin.md). What was started stays as a supervisor: it keeps the process's number, and whoever started it sees
  * nothing else. The program is its child, and so is the twin, a process of the same program that runs forward behind it. Both are forked from the supervisor
  * before the program has begun, and so have the same addresses. Where the program is ended by a signal that nobody sent to end it, the twin is told to take
- * over; else its end is the supervisor's.
+ * over; where none can, the program is forked once more, and goes forward to its newest snapshot as any start does. Else its end is the supervisor's.
  */
 #ifndef TPCK_RUNTIME_TWIN_SUPERVISOR_H
 #define TPCK_RUNTIME_TWIN_SUPERVISOR_H
@@ -30,7 +30,11 @@ struct tpck_twin_page {
 	_Atomic uint32_t word;           /* enum tpck_twin_word, for the twin; a futex. [supervisor] */
 	_Atomic uint32_t follows;        /* see tpck_supervisor_follows(). [twin] */
 	_Atomic uint32_t takeovers;      /* [supervisor] */
-	_Atomic uint32_t live;           /* the one that took over is live. [living] */
+	_Atomic uint32_t live;           /* the one that took over, or was forked once more, is live. [living] */
+	_Atomic uint32_t again;          /* the living one was forked once more. [supervisor] */
+	_Atomic uint32_t counts;         /* then: the one before it had held a snapshot, in `session`. [supervisor] */
+	_Atomic uint32_t last;           /* nobody goes on behind the living one's end. [twin, living] */
+	_Atomic uint32_t spent;          /* the living one has read what cannot be read twice. [living] */
 	_Atomic uint32_t left;           /* the living one executes another program, which has no twin. [living] */
 	_Atomic uint32_t excuse;         /* enum tpck_twin_excuse. [living] */
 	_Atomic uint32_t stalls;         /* 1: the living one has ended no iteration for long. [twin] */
@@ -55,6 +59,10 @@ enum tpck_twin_role {
 enum tpck_twin_role tpck_supervise(uint32_t rank, uint32_t world, const char **why);
 /* NULL in a process without a supervisor. */
 struct tpck_twin_page *tpck_twin_page(void);
+/* Whether this process stands in the place of one that was ended, and goes on by itself as any start does. */
+bool tpck_supervisor_again(void);
+/* The program has read from standard input: where that is no file it cannot be forked once more. */
+void tpck_supervisor_spent(void);
 /* The program: one that ends with a status other than 0 has this excuse. */
 void tpck_supervisor_excuse(enum tpck_twin_excuse excuse);
 /* The twin: the living one is to be ended, as it stalls. */

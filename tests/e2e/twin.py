@@ -24,7 +24,7 @@ import job
 import twins
 
 STEPS = 1200
-ALWAYS = ("killed", "ends", "programs")
+ALWAYS = ("killed", "anyhow", "ends", "programs")
 checks = job.Checks()
 
 
@@ -66,6 +66,50 @@ def killed_again_and_again(rng):
         checks.ok(not said_otherwise(start), "nothing else is said", said_otherwise(start))
         left = [name for name in os.listdir(os.path.join(place.shm, "j")) if name.startswith("twin.")] if os.path.isdir(os.path.join(place.shm, "j")) else []
         checks.ok(not left, "nothing of the twins is left in memory", left)
+
+
+def killed_anyhow(rng):
+    """At moments at which there may be no twin, also while one takes over and while the program goes forward: it is forked once more then."""
+    with job.Place() as place:
+        this = trainer(place, steps=3000)
+        this.run_plain()
+        start = start_of(this)
+        leader = start.process.pid
+        start.until(lambda: this.progress() > 30)
+        killed = 0
+        for i in range(12):
+            # There is no twin right behind a takeover.
+            time.sleep(rng.uniform(0, 0.4) if i % 2 == 0 else 0)
+            for living in twins.processes(start)[:1]:
+                killed += living is not None and job.signal_if_there(living, rng.choice((signal.SIGKILL, signal.SIGSEGV)))
+            if not start.running():
+                break
+            # A guard against programs that die for ever counts those on their way, and those that come no further.
+            at = this.progress()
+            start.until(lambda: this.progress() > at + 3, 30)  # pylint: disable=cell-var-from-loop
+        checks.ok(start.process.pid == leader, "the process that was started is the same all the time")
+        ended_equal(this, start, f"killed {killed} times, with a twin or without: the same bytes")
+        checks.ok("is forked once more in its place" in start.said(), "without a twin the program is forked once more, and a line says so", start.said()[-1500:])
+
+
+def not_forever():
+    """What dies at one place ends there, and nobody begins from the start what cannot go on; nor is a program that reads a pipe told its input twice."""
+    with job.Place() as place:
+        this = trainer(place, steps=100000)
+        start = start_of(this)
+        start.until(lambda: this.progress() > 30)
+        deaths = 0
+        while start.running() and deaths < 30:
+            living = job.look_until(lambda: twins.processes(start)[0], 30, 0.001, start.running)
+            deaths += living is not None and job.signal_if_there(living)
+            job.look_until(lambda: twins.processes(start)[0] != living, 30, 0.001, start.running)  # pylint: disable=cell-var-from-loop
+        status = start.wait(30)
+        checks.ok(status == -signal.SIGKILL and 2 <= deaths <= 8, f"killed as soon as it is there, {deaths} times: it ends as it died", status, start.said()[-1500:])
+        before = this.progress()
+        start = start_of(this, name="again")
+        checks.ok(start.until(lambda: this.progress() > before), "and the same command goes on", start.said()[-600:])
+        start.process.terminate()
+        start.wait()
 
 
 def agent_dies_too():
@@ -473,7 +517,7 @@ def main():
     # Whoever runs this in the background may have it ignore what a terminal's key sends.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     rng = random.Random(seed)
-    stages = {"killed": lambda: killed_again_and_again(rng), "agent": agent_dies_too, "hurt": twin_is_hurt, "ends": ends, "errors": errors, "programs": programs_once,
+    stages = {"killed": lambda: killed_again_and_again(rng), "anyhow": lambda: killed_anyhow(rng), "forever": not_forever, "agent": agent_dies_too, "hurt": twin_is_hurt, "ends": ends, "errors": errors, "programs": programs_once,
               "differs": differs, "damaged": damaged, "manners": manners, "place": dies_at_one_place, "shown": shown, "executes": executes_another, "terminal": at_a_terminal}
     for name in sys.argv[1:] or [*ALWAYS, *rng.sample(sorted(set(stages) - set(ALWAYS)), 3)]:
         stages[name]()

@@ -93,6 +93,32 @@ def layouts(rng):
         killed_again_and_again(rng, ranks, *more, steps=steps, kills=(signal.SIGKILL, signal.SIGABRT))
 
 
+def anyhow(rng):
+    """Ranks die at moments at which not all have twins, also while they change over or go forward: all are forked once more then."""
+    with job.Place() as place:
+        this = Twins(place, 2, steps=1500, together=True)
+        this.run_plain()
+        start = this.start()
+        begun = start.until(lambda: this.covered(start)) and this.supervisors(start)
+        killed = 0
+        for i in range(8):
+            # There are no twins right behind a change.
+            time.sleep(rng.uniform(0, 0.4) if i % 2 == 0 else 0)
+            living = twins.processes(begun[rng.randrange(2)])[0] if start.running() else None
+            killed += living is not None and job.signal_if_there(living)
+            at = max([row["step"] for row in place.shown()], default=0)
+
+            def further():
+                steps = [row["step"] for row in place.shown() if row["running"]]
+                return len(steps) == 2 and min(steps) > at + 3  # pylint: disable=cell-var-from-loop
+            start.until(further, 30)
+        checks.ok(not start.running() or this.supervisors(start) == begun, "the processes that were launched are the same all the time")
+        status = start.wait()
+        wrong = ([f"status {status}"] if status else []) + this.differences()
+        checks.ok(not wrong, f"killed {killed} times, with twins or without: the same bytes", *wrong, this.story())
+        checks.ok("is forked once more in its place" in "".join(this.said()), "where not all have twins all are forked once more", this.story())
+
+
 def together(_):
     """All ranks at one moment; and a rank that ends with an error of its own as another one is killed, before that one's supervisor knows of it."""
     with job.Place() as place:
@@ -163,7 +189,7 @@ def differs(_):
                   "its twin says where it differs, and the other rank's says nothing", this.story())
 
 
-STAGES = {"killed": killed, "layouts": layouts, "together": together, "hurt": twin_is_hurt, "ends": ends, "differs": differs}
+STAGES = {"killed": killed, "anyhow": anyhow, "layouts": layouts, "together": together, "hurt": twin_is_hurt, "ends": ends, "differs": differs}
 
 
 def main():

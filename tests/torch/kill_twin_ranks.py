@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # needs: cores=1.5 memory=6G minutes=15 about=60s
 """PyTorch jobs of several ranks under torchrun that have twins: ranks are killed at random instants, all change over to their twins, and
-torchrun, which may not restart anything, sees none of it. What the ranks print, their last digests and the checkpoints that they save
+then one is killed as soon as they have, when there are no twins: all are forked once more. torchrun, which may not restart anything, sees
+none of it. What the ranks print, their last digests and the checkpoints that they save
 themselves must be those of a run in which nobody died.
 
   kill_twin_ranks.py [CASE...]     environment: as for kill_ranks.py; KILLS, SEED
@@ -21,7 +22,8 @@ import twins
 
 USUAL = ['ddp', 'fsdp', 'zero3']
 LONGER = 3
-SAYS = re.compile(r'transpckpt: process \d+ was ended (by signal 9 \(Killed\)|as another rank\'s was); its twin, process \d+, takes over$')
+SAYS = re.compile(r'transpckpt: (process \d+ was ended (by signal 9 \(Killed\)|as another rank\'s was)(; its twin, process \d+, takes over$|.* is forked once more )'
+                  r'|process \d+ repeats itself: |resuming at step |communicator \d+, rank \d+ of \d+, is not made anew: |nccl\w+ on rank )')
 
 
 def supervisors(run):
@@ -60,12 +62,12 @@ def judge_once(python, case, rng):
         took = time.monotonic() - plain.start.begun
         run, killed = Torchrun(place, python, case, 'first', True, options=('--twin',), longer=LONGER), 0
         begun = run.start.until(lambda: covered(run)) and supervisors(run)
-        for _ in range(int(os.environ.get('KILLS', '1'))):
-            if not run.start.until(lambda: covered(run)):
-                break
-            time.sleep(rng.random() * took / 10)
-            living = covered(run)
-            if not living:
+        for i in range(int(os.environ.get('KILLS', '2'))):
+            if i % 2 == 0:
+                run.start.until(lambda: covered(run))
+                time.sleep(rng.random() * took / 10)
+            living = covered(run) if i % 2 == 0 else begun and {rank: twins.processes(pid)[0] for rank, pid in begun.items()}
+            if not living or not run.start.running():
                 break
             killed += job.signal_if_there(living[rng.randrange(ranks)])
             run.start.until(lambda: len(job.LIVE.findall(run.start.said())) >= killed * ranks)
@@ -76,11 +78,11 @@ def judge_once(python, case, rng):
         wrong += [line for line in run.remarks() if not FOLDER_STAYS.match(line) and not SAYS.match(line)]
         resumed = len(job.LIVE.findall(run.start.said()))
         if status or resumed != killed * ranks:
-            wrong.append('it ended with %s, and %d took over: %s' % (status, resumed, run.start.said()[-1500:]))
+            wrong.append('it ended with %s, and %d went on: %s' % (status, resumed, run.start.said()[-1500:]))
         lines, wanted = printed(run.start), printed(plain.start)
         wrong += ['%s, not %s' % (lines.get(key), line) for key, line in wanted.items() if lines.get(key) != line][:4]
         wrong += files_differ(python, *(os.path.join(place.root, name) for name in ('plain', 'killed')))[:4]
-        return wrong, '%d ranks, %d killed, %d took over' % (ranks, killed, resumed), 1 + killed
+        return wrong, '%d ranks, %d killed, %d went on' % (ranks, killed, resumed), 1 + killed
 
 
 if __name__ == '__main__':

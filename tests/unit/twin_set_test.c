@@ -105,11 +105,28 @@ static void undecided(void)
 	ok(!tpck_twin_set_is_undecided(set[1], 1), "its supervisor has said that it has ended");
 }
 
+static void once_more(void)
+{
+	atomic_store(&set[2]->seat[2].ended, 0);
+	ok(!tpck_twin_set_is_due(set[0], 0), "nobody is to begin again");
+	ok(tpck_twin_set_again(set[1], 1) && tpck_twin_set_is_due(set[0], 0) && tpck_twin_set_is_due(set[1], 1), "one asks: all are to");
+	ok(tpck_twin_set_again(set[2], 2) && atomic_load(&set[0]->again) == 1, "another one that asks at the same time means the same");
+	for (unsigned i = 0; i < WORLD; i++)
+		atomic_store(&set[i]->seat[i].again, 1);
+	ok(!tpck_twin_set_is_due(set[0], 0) && tpck_twin_set_again(set[0], 0) && tpck_twin_set_is_due(set[2], 2), "all have, and are asked once more");
+	atomic_store(&set[1]->seat[1].ended, 1);
+	ok(!tpck_twin_set_again(set[2], 2), "not where one has ended");
+	atomic_store(&set[1]->seat[1].ended, 0);
+	atomic_store(&set[1]->seat[1].supervisor, 0);
+	ok(!tpck_twin_set_is_whole(set[0]) && !tpck_twin_set_again(set[2], 2), "nor where one has not come yet");
+}
+
 int main(void)
 {
 	names();
 	joining();
 	epochs();
 	undecided();
+	once_more();
 	return tap_done();
 }
