@@ -302,8 +302,6 @@ int cudaMalloc(void **to, size_t bytes)
 /* A child that stays, has a program make a file, reads that, and takes it away: without the program there is none the second time. */
 static long by_product(const char *way, int number)
 {
-	static int ask[2], answer[2];
-	static pid_t server;
 	char line[200], name[40], words[100];
 	int asked, fd;
 	ssize_t got;

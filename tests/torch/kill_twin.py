@@ -19,7 +19,7 @@ import twins
 
 CASES = {name: kill.CASES[name] for name in ('adam_fused', 'lbfgs', 'gpt', 'gpt_save', 'gpt_fp16', 'conv', 'graph', 'housekeeping', 'loader', 'gpt_async', 'gpt_expandable', 'gpt_save_much', 'conv_benchmark', 'muon')}
 LONGER = 4
-SAYS = re.compile(r'transpckpt: (process \d+ was ended by signal 9 .*takes over$|this process uses io_uring: )')
+SAYS = re.compile(r'transpckpt: (process \d+ was ended by signal 9 .*takes over$|process \d+ repeats itself: |process \d+ was ended by .* is forked once more |resuming at step |this process uses io_uring: )')
 
 
 class TwinJob(script_job.ScriptJob):
@@ -46,7 +46,8 @@ def judge(python, name, kills, rng):
         wrong = this.ended(status) + this.differences()
         wrong += sorted({line for line in start.said().splitlines()
                          if line.startswith('transpckpt: ') and not script_job.FINE.match(line) and not SAYS.match(line)})
-        if not killed or twins.taken_over(start) != killed:
+        # The last one may have come when the script was just through.
+        if twins.taken_over(start) not in (killed, max(killed - 1, 1)):
             wrong.append('%d takeovers' % twins.taken_over(start))
         return '; '.join(wrong + ([place.root] if wrong and os.environ.get('KEEP') else [])), '%d killed' % killed
 

@@ -99,7 +99,10 @@ def goes(checks, python, way, tries=3):
             if left and way.startswith('outlives'):
                 let_go(place, start, left, 'service' not in way)
             if number < 2:
-                start.slowly_until(ready)
+                if not start.slowly_until(ready) and start.wait() == 0 and tries > 1:
+                    print(f'# {way}: the script has ended before there was a snapshot; once more')
+                    goes(checks, python, way, tries - 1)
+                    return
                 left = outlived(start) if leaves else start.kill()
                 # What outlives the job writes on: without the library, too, that would be there twice.
                 job.look_until(lambda: leaves or not set(place.processes()) - set(place.agents()), 10, 0.05)
