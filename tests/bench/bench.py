@@ -431,6 +431,22 @@ def takeover(table):
         table.row(f"takeover, gpt after {row['age']} iterations: death to live", median(row["twin"]) * 1e3, row["long"] * 1e3, "ms",
             ratio=median(row["twin"]) / row["long"], ratios=[seconds / row["long"] for seconds in row["twin"]],
             note="beside the same command started again at once; " + ", ".join(f"{seconds * 1e3:.0f}" for seconds in row["twin"]))
+        record = row["record"]
+        if record and record["packed"]:
+            table.row(f"record, gpt after {row['age']} iterations: packed, in the store and on the wire", record["packed"] / (row["age"] or 1), record["packed_raw"] / row["age"],
+                "B", note=f"an iteration; beside the same as it was recorded; memory has {record['memory'] / 2**20:.1f} MiB")
+    table.step("ranks")
+    found = script("takeover.py", "ranks")
+    for what, words in (("twins", "by twins"), ("again", "none has a twin: forked once more")):
+        table.row(f"takeover, four ranks: death of one to all live, {words}", median(found[what]) * 1e3, found["long"][0] * 1e3, "ms",
+            ratio=median(found[what]) / found["long"][0], ratios=[seconds / found["long"][0] for seconds in found[what]],
+            note="beside the same command started again at once, after 1,000 iterations; " + ", ".join(f"{seconds * 1e3:.0f}" for seconds in found[what]))
+    table.step("beside")
+    found = script("takeover.py", "beside")
+    ratios = [one["rate"] / other["rate"] for one, other in zip(found["with"], found["without"])]
+    table.row("iterations a second, gpt beside its twin", median([row["rate"] for row in found["with"]]), median([row["rate"] for row in found["without"]]), "/s",
+        ratio=median(ratios), ratios=ratios, note="without a twin, by turns; the twin takes "
+        f"{median([row['twin'] for row in found['with']]) * 1e3:.2f} ms of a processor an iteration")
     table.step("state")
     found = script("takeover.py", "state")
     rows = found["rows"]

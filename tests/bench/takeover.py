@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""From the death of a program to its first live iteration: by its twin, and the long way, by the same command once more; at a young and at an old age, and
-with much state beside the copy of it to the device. Prints JSON for bench.py. Arguments: age, state. TAKEOVER_MIB sets the size, AGES the iterations,
-ROUNDS how often (default 3)."""
+"""From the death of a program to its first live iteration: by its twin, and the long way, by the same command once more; at a young and at an old age, of
+four ranks, and with much state beside the copy of it to the device; and what a twin takes from the program beside it. Prints JSON for bench.py. Arguments: age,
+ranks, state, beside. TAKEOVER_MIB sets the size, AGES the iterations, ROUNDS how often (default 3)."""
 import json
 import os
 import re
@@ -12,13 +12,14 @@ import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../e2e"))
 import job
+import twin_ranks
 import twins
 
 AGES = [int(age) for age in (os.environ.get("AGES") or "1000,10000").split(",")]
 MIB = int(os.environ.get("TAKEOVER_MIB") or 1024)
 ROUNDS = int(os.environ.get("ROUNDS") or 3)
-
-
+RANKS, RANKS_AGE = 4, 1000
+WINDOW_SEC, TICKS = 6.0, os.sysconf("SC_CLK_TCK")
 
 
 def until(start, condition, seconds=600):
@@ -78,6 +79,7 @@ def age():
             argv = [place.trainer("gpt"), "--seed", "7", "--steps", "1000000", "--save-every", "1000000", "--out", os.path.join(place.root, "out")]
             start = begin(place, True, argv, "twin")
             seconds = [by_twin(place, start, goal + 100 * number) for number in range(ROUNDS)]
+            record = [row["record"] for row in place.shown() if row["running"]]
             start.process.kill()
             start.process.wait()
         with job.Place(TRANSPCKPT_DURABLE_INTERVAL="1000000", TRANSPCKPT_LOG="info") as place:
@@ -85,8 +87,75 @@ def age():
             start = begin(place, False, argv, "plain")
             long, start = by_start(place, start, argv, goal)
             start.kill()
-        rows.append({"age": goal, "twin": seconds, "long": long})
+        rows.append({"age": goal, "twin": seconds, "long": long, "record": record[0] if record else None})
     return rows
+
+
+def all_live(this, start, times):
+    until(start, lambda: all(count >= times for count in this.takeovers()))
+
+
+def ranks():
+    """Four ranks: one dies, and all are live again; by twins, where there are none yet, and by the same command once more."""
+    found = {"twins": [], "again": [], "long": []}
+    with job.Place(TRANSPCKPT_DURABLE_INTERVAL="1000000", TRANSPCKPT_LOG="info") as place:
+        this = twin_ranks.Twins(place, RANKS, steps=1000000, together=True)
+        start, times = this.start(), 0
+        for number in range(ROUNDS):
+            until(start, lambda: held(place) >= RANKS_AGE + 100 * number and this.covered(start) and near(place))  # pylint: disable=cell-var-from-loop
+            for what in ("twins", "again"):
+                living = {rank: twins.processes(pid)[0] for rank, pid in this.supervisors(start).items()}
+                begun = time.monotonic()
+                job.signal_if_there(living[number % RANKS])
+                times += 1
+                all_live(this, start, times)
+                found[what].append(time.monotonic() - begun)
+        start.kill()
+    with job.Place(TRANSPCKPT_DURABLE_INTERVAL="1000000", TRANSPCKPT_LOG="info") as place:
+        this = twin_ranks.Twins(place, RANKS, steps=1000000, together=True)
+        plain = os.path.join(place.build, "transpckpt") + " run --"
+        start = this.begin(this.work, place.environment, plain)
+        until(start, lambda: held(place) >= RANKS_AGE)
+        begun = time.monotonic()
+        start.kill()
+        start = this.begin(this.work, place.environment, plain)
+        all_live(this, start, 1)
+        found["long"].append(time.monotonic() - begun)
+        start.kill()
+    return found
+
+
+def ticks(process):
+    """Of the processor, of a process, its threads and the children that it has waited for."""
+    fields = job.read(f"/proc/{process}/stat").rpartition(")")[2].split()
+    return sum(map(int, fields[11:15])) if len(fields) > 14 else 0
+
+
+def in_window(place):
+    """Iterations a second, and the processor seconds of the twin for each, in some seconds."""
+    def looked():
+        [row] = [row for row in place.shown() if row["running"]]
+        return time.monotonic(), row["iterations"], ticks(row["twin"]["pid"]) if row.get("twin") else 0
+    first = looked()
+    time.sleep(WINDOW_SEC)
+    last = looked()
+    count = last[1] - first[1]
+    return {"rate": count / (last[0] - first[0]), "twin": (last[2] - first[2]) / TICKS / count}
+
+
+def beside():
+    """What the program gets done beside its twin, that follows closely, and without one, by turns."""
+    found = {"with": [], "without": []}
+    for _ in range(ROUNDS):
+        for what in found:
+            with job.Place(TRANSPCKPT_DURABLE_INTERVAL="1000000", TRANSPCKPT_LOG="info") as place:
+                argv = [place.trainer("gpt"), "--seed", "7", "--steps", "1000000", "--save-every", "1000000", "--out", os.path.join(place.root, "out")]
+                start = begin(place, what == "with", argv, what)
+                until(start, lambda: held(place) >= 300 and (what == "without" or near(place)))  # pylint: disable=cell-var-from-loop
+                found[what].append(in_window(place))
+                start.process.kill()
+                start.process.wait()
+    return found
 
 
 def first_copy(place):
@@ -110,7 +179,7 @@ def state():
 
 
 def main():
-    print(json.dumps({"age": age, "state": state}[sys.argv[1]]()))
+    print(json.dumps({"age": age, "ranks": ranks, "state": state, "beside": beside}[sys.argv[1]]()))
 
 
 main()
