@@ -109,6 +109,7 @@ void hello_done(struct agent *agent, struct job *job)
 		h->base = NULL;
 	}
 	h->launch->own = h->launch->own || h->own.chosen;
+	hello_check(agent, h);
 	first = hello_first(h);
 	if (h->launch->own && first->program && !(first->hello.flags & TPCK_HELLO_OWN))
 		own_tried(first->program);

@@ -69,6 +69,9 @@ struct hello_part *hello_first(const struct hello_job *h);
 /* Ports of TCP that nobody listens at now; 0: there is none. */
 void hello_find_ports(uint16_t ports[2]);
 
+/* stop.c: where processes take the places of others, and what must hold then does not, nothing is offered to any. Event loop. */
+void hello_check(struct agent *agent, struct hello_job *h);
+
 /* tell.c */
 void hello_refuse_one(struct client *client, const char *why);
 /*

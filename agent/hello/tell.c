@@ -85,6 +85,8 @@ void hello_welcome(struct agent *agent, struct hello_job *h, size_t i)
 	live->launch = h->launch;
 	live->offered_from = offer->from;
 	live->by_twin = part->hello.flags & TPCK_HELLO_TAKES_OVER;
+	live->in_place = part->hello.flags & TPCK_HELLO_IN_PLACE;
+	live->after = part->hello.failure;
 	ranks_here_find(&h->launch->here, part->hello.rank)->live = live;
 	if (h->launch->world > 1)
 		tpck_log_info("process %d is rank %u of generation %" PRIu64 "%s%s", (int)live->pid, part->hello.rank, w.generation,

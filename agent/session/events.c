@@ -20,6 +20,7 @@
 #include "runtime/base/log.h"
 #include "runtime/store/history.h"
 #include "runtime/store/runs.h"
+#include "runtime/wire/failures.h"
 
 enum { TEXT_MAX = 400 };
 
@@ -449,8 +450,10 @@ void history_started(const struct live *live)
 	put(event, "world", live->launch->world);
 	put_executable(event, live->session->identity);
 	put_offer(event, live);
-	if (live->by_twin)
-		put_text(event, "by", "twin");
+	if (live->by_twin || live->in_place)
+		put_text(event, "by", live->by_twin ? "twin" : "supervisor");
+	if ((live->by_twin || live->in_place) && tpck_failure_name(live->after)[0])
+		put_text(event, "after", tpck_failure_name(live->after));
 	note(event);
 }
 
@@ -582,6 +585,16 @@ void history_copied(size_t tier, const struct tpck_point *point, uint64_t bytes,
 	put(event, "step", point->step);
 	put(event, "new_bytes", bytes);
 	put_sec(event, "took_sec", (double)took_ns / 1e9);
+	note(event);
+}
+
+void history_stopped(const struct tpck_point *point, const char *why)
+{
+	json_object *event = event_new("takeover stopped");
+
+	put(event, "from_generation", point->generation);
+	put(event, "from_step", point->step);
+	put_text(event, "why", why);
 	note(event);
 }
 

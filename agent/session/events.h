@@ -28,6 +28,8 @@ struct json_object;
 /* What QUERY is told: the last write into the first tier, and how often each is written and why. */
 void history_answer(struct json_object *answer);
 /* `why` NULL: it works again. */
+/* Nobody goes on in the place of who has failed, since something does not hold that must (invariants.h). */
+void history_stopped(const struct tpck_point *point, const char *why);
 void history_store(size_t tier, const char *why);
 
 #endif

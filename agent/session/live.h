@@ -76,6 +76,8 @@ struct live {
 	bool adopted;                 /* from the last agent, and its process has not come to this one yet */
 	bool resumed;
 	bool by_twin;                 /* it was the twin of the one before, and takes over */
+	bool in_place;                /* its supervisor has forked it once more */
+	uint32_t after;               /* either: enum tpck_failure of the one before */
 	pid_t twin;                   /* the process that was to take over when it died; 0: none */
 	const char *offered_from;     /* memory or a tier's name, if it was offered something */
 	uint64_t died_ns, begun_ns;

@@ -80,7 +80,7 @@ static int say_hello(int fd, uint32_t flags, struct tpck_welcome *welcome, struc
 	struct tpck_hello hello = {
 		.pid = getpid(), .flags = flags, .rank = options.ranks->rank, .world = options.ranks->world,
 		.launch = options.ranks->launch, .identity_bytes = options.identity_bytes,
-		.generation = generation, .resume_step = options.resume_step, .forward_max_ns = options.forward_max_ns,
+		.failure = options.failure, .generation = generation, .resume_step = options.resume_step, .forward_max_ns = options.forward_max_ns,
 	};
 	const char *master = getenv("MASTER_ADDR");
 	char *packet = malloc(sizeof hello + options.identity_bytes);

@@ -25,6 +25,7 @@ struct tpck_agent_options {
 	void *control_at;          /* NULL, or the page of memory in whose place the control page is mapped */
 	bool resume, late;         /* an offer is wanted; it comes too late to be taken */
 	uint32_t flags;            /* TPCK_HELLO_* besides */
+	uint32_t failure;          /* as in struct tpck_hello */
 	uint64_t resume_step;      /* UINT64_MAX: the newest */
 	uint64_t forward_max_ns;   /* 0: no limit */
 };

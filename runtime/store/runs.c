@@ -56,6 +56,8 @@ static void take(struct tpck_run *run, const struct tpck_event *event)
 		run->host = tpck_event_text(event, "host");
 		run->executable = tpck_event_text(event, "executable");
 		run->by_twin = strcmp(tpck_event_text(event, "by"), "twin") == 0;
+		run->in_place = strcmp(tpck_event_text(event, "by"), "supervisor") == 0;
+		run->after = tpck_event_text(event, "after");
 		take_offer(run, event);
 	} else if (tpck_event_is(event, "resumed")) {
 		run->resumed = true;

@@ -16,6 +16,8 @@ struct tpck_run {
 	bool diverged;                /* it could not go on from where it was to, and says so */
 	bool offered, resumed;
 	bool by_twin;                 /* a twin of the one before took over */
+	bool in_place;                /* the supervisor of the one before forked it once more */
+	const char *after;            /* either: the class of the failure (runtime/wire/failures.def); "": nobody knows */
 	const char *from;             /* where the offer lay */
 	uint64_t from_level;          /* 0 memory, 1 the first durable tier, and so on */
 	uint64_t from_generation, from_step;

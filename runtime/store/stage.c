@@ -25,7 +25,6 @@
 #include "runtime/store/writer.h"
 #include "runtime/wire/pack.h"
 
-#define RESUME_IMAGE "resume.image"
 
 void tpck_stage_clear(const char *to_session)
 {
@@ -35,7 +34,7 @@ void tpck_stage_clear(const char *to_session)
 	if (!folder)
 		return;
 	while ((entry = readdir(folder)))
-		if (strcmp(entry->d_name, RESUME_IMAGE) == 0 || strncmp(entry->d_name, "log.", 4) == 0 ||
+		if (strcmp(entry->d_name, TPCK_RESUME_IMAGE) == 0 || strncmp(entry->d_name, "log.", 4) == 0 ||
 		    strncmp(entry->d_name, TPCK_PACK_PREFIX, sizeof TPCK_PACK_PREFIX - 1) == 0 ||
 		    strncmp(entry->d_name, TPCK_LOG_BEHIND, sizeof TPCK_LOG_BEHIND - 1) == 0)
 			unlinkat(dirfd(folder), entry->d_name, 0);
@@ -197,7 +196,7 @@ int tpck_stage_memory(const char *from_session, const char *image_path, const st
 	int rc = 0;
 
 	tpck_stage_clear(to_session);
-	snprintf(to, sizeof to, "%s/" RESUME_IMAGE, to_session);
+	snprintf(to, sizeof to, "%s/" TPCK_RESUME_IMAGE, to_session);
 	if (link(image_path, to))
 		return tpck_error_set(err, errno, "linking %s to %s", image_path, to);
 	for (uint64_t sequence = 0; !rc && sequence <= cut->sequence; sequence++) {
@@ -417,7 +416,7 @@ static int load_image(struct tpck_tier *tier, const struct tpck_manifest *manife
 	uint8_t *base = NULL;
 	int rc;
 
-	snprintf(path, sizeof path, "%s/" RESUME_IMAGE, to_session);
+	snprintf(path, sizeof path, "%s/" TPCK_RESUME_IMAGE, to_session);
 	rc = map_new(path, size, &base, err);
 	if (!rc)
 		rc = reserve(path, base, 0, sizeof *image.header, err);

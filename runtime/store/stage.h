@@ -6,6 +6,9 @@
 #include "runtime/store/manifest.h"
 #include "runtime/store/memory_tier.h"
 
+/* "SESSION/resume.image": what its process goes on from. */
+#define TPCK_RESUME_IMAGE "resume.image"
+
 /* From another session of the memory tier: hard links, and a private copy of the segment that the
  * cut is in. image_path must be committed and checked. */
 int tpck_stage_memory(const char *from_session, const char *image_path, const struct tpck_cut *cut,

@@ -24,6 +24,7 @@
 #include "runtime/base/layout.h"
 #include "runtime/base/log.h"
 #include "runtime/twin/set.h"
+#include "runtime/wire/failures.h"
 
 /* How often it is looked whether there is a snapshot, for a twin to begin from; the pause before a twin that ended gets a successor, twice as long each time,
  * and how many there are. */
@@ -309,10 +310,23 @@ static void live_by(pid_t process, bool foreground)
 		give_terminal(living);
 }
 
+static enum tpck_failure failure_of(int status)
+{
+	static const enum tpck_failure by[] = {
+		[TPCK_TWIN_BLAMED] = TPCK_FAILURE_RANK, [TPCK_TWIN_COMMUNICATOR] = TPCK_FAILURE_COMMUNICATOR,
+		[TPCK_TWIN_DEVICE] = TPCK_FAILURE_DEVICE, [TPCK_TWIN_ANY_STATUS] = TPCK_FAILURE_STATUS,
+	};
+
+	if (ended_here)
+		return atomic_load(&page->stalls) ? TPCK_FAILURE_STALL : TPCK_FAILURE_RANK;
+	return WIFSIGNALED(status) ? TPCK_FAILURE_PROCESS : by[atomic_load(&page->excuse)];
+}
+
 static void take_over(int status)
 {
 	bool foreground = has_terminal(living);
 
+	atomic_store(&page->failure, failure_of(status));
 	status_before = status;
 	if (ended_here && atomic_load(&page->stalls))
 		tpck_log_warn("process %d has ended no iteration for too long, and was ended; its twin, process %d, takes over", living, twin);
@@ -415,7 +429,10 @@ static void begin_again(int status)
 	bool failed = status_before && !atomic_load(&page->live);
 
 	/* Where nobody goes on in the end, the program has ended as the first one did. */
-	status_before = failed ? status_before : status;
+	if (!failed) {
+		status_before = status;
+		atomic_store(&page->failure, failure_of(status));
+	}
 	begins_again = true;
 	end_twin();
 	leave_epoch();

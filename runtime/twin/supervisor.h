@@ -33,6 +33,7 @@ struct tpck_twin_page {
 	_Atomic uint32_t live;           /* the one that took over, or was forked once more, is live. [living] */
 	_Atomic uint32_t again;          /* the living one was forked once more. [supervisor] */
 	_Atomic uint32_t counts;         /* then: the one before it had held a snapshot, in `session`. [supervisor] */
+	_Atomic uint32_t failure;        /* enum tpck_failure of the one before the living one. [supervisor] */
 	_Atomic uint32_t last;           /* nobody goes on behind the living one's end. [twin, living] */
 	_Atomic uint32_t spent;          /* the living one has read what cannot be read twice. [living] */
 	_Atomic uint32_t left;           /* the living one executes another program, which has no twin. [living] */

@@ -57,6 +57,7 @@ enum {
 	TPCK_HELLO_APART = 8,  /* some of the ranks are on other nodes */
 	TPCK_HELLO_OWN = 256,  /* what there is to go on from is told of, kept, and not offered: the program begins as it would without the library */
 	TPCK_HELLO_FORWARD = 512, /* it is offered, whatever the program's own checkpoint would cost */
+	TPCK_HELLO_IN_PLACE = 2048, /* it was forked once more by its supervisor, in the place of one that has failed */
 	TPCK_HELLO_TAKES_OVER = 1024, /* a twin of who has died: what has been compared with the device's digests once is not compared again, as it does that while it copies */
 };
 
@@ -69,6 +70,8 @@ struct tpck_hello {
 	uint32_t flags;
 	uint32_t rank, world, ordinal;
 	uint32_t identity_bytes;
+	uint32_t failure;       /* with TAKES_OVER or IN_PLACE: enum tpck_failure of the one before */
+	uint32_t reserved;
 	uint64_t generation;    /* with ADOPT */
 	uint64_t resume_step;   /* UINT64_MAX: the newest */
 	uint64_t launch;        /* digest of what the launcher told all ranks alike, and not those of another start; 0: nothing */

@@ -89,6 +89,8 @@ def killed_anyhow(rng):
             start.until(lambda: this.progress() > at + 3, 30)  # pylint: disable=cell-var-from-loop
         checks.ok(start.process.pid == leader, "the process that was started is the same all the time")
         ended_equal(this, start, f"killed {killed} times, with a twin or without: the same bytes")
+        noted = job.read(os.path.join(place.store, "j", "history")) + job.read(os.path.join(place.shm, "j", "history"))
+        checks.ok(re.search(r'"by": ?"supervisor", ?"after": ?"process"', noted), "and the history says so", noted[-600:])
         checks.ok("is forked once more in its place" in start.said(), "without a twin the program is forked once more, and a line says so", start.said()[-1500:])
 
 
@@ -338,7 +340,7 @@ def shown():
         checks.ok(re.search(rf"\n  twin: process {twin} has repeated \d+ iterations, and is \d+ \(.*\) behind; takeovers so far: 1\n", said), "top shows it", said)
         page = os.path.join(place.root, "page.html")
         said = place.command("report", "--job", "j", "-o", page)
-        checks.ok("A twin took over once, without a new start." in job.read(page) and f"The twin of rank 0: process {twin} has repeated" in job.read(page) and
+        checks.ok("A twin took over once, without a new start." in job.read(page) and "What had failed: process once" in job.read(page) and f"The twin of rank 0: process {twin} has repeated" in job.read(page) and
                   "a twin at step" in job.read(page), "and so does the report", said, job.read(page)[:3000])
         os.kill(twin, signal.SIGSTOP)
         row = job.look_until(lambda: (found := [row for row in place.shown() if row["pid"] == living]) and found[0]["covered_until"] is None and found[0], 60, 0.1)

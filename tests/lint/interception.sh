@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# The tables of doc/interception.md are what the hook tables and the list of system calls say, and leave no driver symbol and no
+# The table of failures of doc/cluster.md is what the code says. The tables of doc/interception.md are what the hook tables and the list of system calls say, and leave no driver symbol and no
 # system call of the kernel's header out. A header with one more is noticed, and so is a hook that the list does not know.
 set -u
 srcdir=$(cd "${srcdir:-.}" && pwd) || exit 99
@@ -25,6 +25,9 @@ ok() {
 ok "the driver's symbols" $?
 "$python" "$srcdir/doc/system_calls_table.py" "$srcdir" --check >"$D/said" 2>&1
 ok "the system calls" $?
+
+"$python" "$srcdir/doc/failures_table.py" "$srcdir" --check >"$D/said" 2>&1
+ok "the classes of failures" $?
 
 mkdir -p "$D/asm" "$D/tree/hooks" "$D/tree/doc" && cp "$srcdir/hooks/libc.def" "$srcdir/hooks/libc_syscall.c" "$srcdir/hooks/system_calls.txt" "$D/tree/hooks/" &&
     cp "$srcdir/doc/interception.md" "$D/tree/doc/" && chmod -R u+w "$D/tree" || exit 99

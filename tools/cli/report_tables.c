@@ -6,8 +6,9 @@
 #include <json-c/json.h>
 #include <string.h>
 
-#include "tools/cli/report.h"
+#include "runtime/wire/failures.h"
 #include "tools/cli/covered.h"
+#include "tools/cli/report.h"
 
 static const char *s(uint64_t n)
 {
@@ -51,14 +52,40 @@ static void say_store(const struct report *report)
 		fprintf(report->out, "<li class=\"bad\">A tier of the store could not be written %s.</li>\n", report_times(failed));
 }
 
+/* What other ranks' failures were is told by those. */
+static void say_failures(const struct report *report)
+{
+	const char *before = "<li>What had failed: ";
+	bool any = false;
+
+	for (uint32_t failure = TPCK_FAILURE_NONE + 1; failure < TPCK_FAILURES; failure++) {
+		uint64_t times = 0;
+
+		for (size_t i = 0; failure != TPCK_FAILURE_RANK && i < report->runs.count; i++)
+			times += report->runs.run[i].after && strcmp(report->runs.run[i].after, tpck_failure_name(failure)) == 0;
+		if (!times)
+			continue;
+		fprintf(report->out, "%s%s %s", before, tpck_failure_name(failure), report_times(times));
+		before = ", ";
+		any = true;
+	}
+	if (any)
+		fputs(" (doc/cluster.md, Failures).</li>\n", report->out);
+}
+
 static void say_twins(const struct report *report)
 {
-	uint64_t takeovers = 0;
+	uint64_t takeovers = 0, in_place = 0;
 
-	for (size_t i = 0; i < report->runs.count; i++)
+	for (size_t i = 0; i < report->runs.count; i++) {
 		takeovers += report->runs.run[i].rank == 0 && report->runs.run[i].by_twin && report->runs.run[i].resumed;
+		in_place += report->runs.run[i].rank == 0 && report->runs.run[i].in_place && report->runs.run[i].resumed;
+	}
 	if (takeovers)
 		fprintf(report->out, "<li>A twin took over %s, without a new start.</li>\n", report_times(takeovers));
+	if (in_place)
+		fprintf(report->out, "<li>It was forked once more in its place %s, where no twin could take over.</li>\n", report_times(in_place));
+	say_failures(report);
 	for (size_t i = 0; i < report->inventory.session_count; i++) {
 		const struct tpck_session *session = report->inventory.sessions[i];
 		struct cli_twin twin;
