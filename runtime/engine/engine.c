@@ -187,7 +187,7 @@ TPCK_AT_START void tpck_engine_start(const char *library_path, char *const *argu
 	enum tpck_marker marker = TPCK_MARKER_ABSENT;
 	enum tpck_twin_role role = TPCK_TWIN_ALONE;
 	uint64_t digest;
-	bool serves, works;
+	bool serves, works, again;
 	long bytes;
 
 	self->depth++;
@@ -254,7 +254,8 @@ TPCK_AT_START void tpck_engine_start(const char *library_path, char *const *argu
 		tpck_following_begin();
 		goto out;
 	}
-	if (tpck_supervisor_again()) {
+	again = role == TPCK_TWIN_LIVING && tpck_supervisor_again();
+	if (again) {
 		engine->start_ns = tpck_clock_monotonic_ns();
 		tpck_following_again();
 	}
@@ -273,7 +274,8 @@ TPCK_AT_START void tpck_engine_start(const char *library_path, char *const *argu
 		tpck_restart_remember(environ);
 		tpck_resume_begin();
 	} else {
-		tpck_following_refuse("nobody knows of a snapshot of it");
+		if (again)
+			tpck_following_refuse("nobody knows of a snapshot of it");
 		tpck_follow_early(engine->pid);
 	}
 out:
