@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# needs: cores=1.0 about=25s
+# needs: cores=0.6 about=25s
 """An agent that ends right after it was started, whenever it is: the trainer is not busy with starting others, and goes on to the same bytes."""
 import os
 import signal

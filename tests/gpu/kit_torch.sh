@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# needs: cores=0.9 memory=4G minutes=20 about=35s
+# needs: cores=0.5 memory=4G minutes=20 about=35s
 # The kit's stages that need PyTorch, on simgpu: a case of each, short; ALL=1 adds some. Skipped where PyTorch is not installed.
 srcdir=$(cd "${srcdir:-.}" && pwd)
 builddir=$(cd "${builddir:-.}" && pwd)

@@ -28,6 +28,7 @@ ZERO3 = ['zero.py', '--stage', '3', '--steps', '60', '--save-every', '10']
 # Ranks, which installation, the script.
 CASES = {
     'ddp': (2, 'torch', DDP + ['--writer']),
+    'ddp-alone': (2, 'torch', ['ddp.py', '--steps', '80', '--save-every', '40']),
     'ddp4': (4, 'torch', DDP + ['--writer']),
     'fsdp': (2, 'loops', FSDP),
     'fsdp4': (4, 'loops', FSDP),
