@@ -585,7 +585,7 @@ static void pass_on(int number)
 	if (number == SIGCHLD)
 		return;
 	told_to_end = told_to_end || is_sent_to_end(number);
-	/* Its number may be another process's by now. */
+	/* The number of a program that has ended may be another process's by now. */
 	if (!undecided.waits)
 		tpck_sys_kill(number == SIGCONT ? -living : living, number);
 }
