@@ -19,7 +19,8 @@ import twins
 
 CASES = {name: kill.CASES[name] for name in ('adam_fused', 'lbfgs', 'gpt', 'gpt_save', 'gpt_fp16', 'conv', 'graph', 'housekeeping', 'loader', 'gpt_async', 'gpt_expandable', 'gpt_save_much', 'conv_benchmark', 'muon')}
 LONGER = 4
-SAYS = re.compile(r'transpckpt: (process \d+ was ended by signal 9 .*takes over$|process \d+ repeats itself: |process \d+ was ended by .* is forked once more |resuming at step |this process uses io_uring: )')
+# A loader's workers look every five seconds whether who made them is there.
+SAYS = re.compile(r'transpckpt: (process \d+ was ended by signal 9 .*takes over$|process \d+ repeats itself: |process \d+ was ended by .* is forked once more |resuming at step |processes of the first run have not ended, |this process uses io_uring: )')
 
 
 class TwinJob(script_job.ScriptJob):
