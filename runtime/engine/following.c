@@ -30,6 +30,7 @@
 #include "runtime/network/network.h"
 #include "runtime/programs/programs.h"
 #include "runtime/replay/restart.h"
+#include "runtime/replay/spill.h"
 #include "runtime/replay/stash.h"
 #include "runtime/track/communicators.h"
 #include "runtime/twin/habits.h"
@@ -256,6 +257,26 @@ static void look_at_memory(void)
 
 	if (++looks % LOOKS_A_SECOND == 0 && tpck_follow_scratch_bytes() > engine->settings.twin_bytes)
 		tpck_following_end("what the program has written takes more memory than TRANSPCKPT_TWIN_BYTES");
+}
+
+/* What the twin has behind it of the record is read seldom, and goes from memory as the living one's does, in a thread that may wait for the disk. What
+ * cannot be put there stays. */
+static void *spill_main(void *unused)
+{
+	char prefix[300];
+
+	(void)unused;
+	tpck_thread_own();
+	pthread_setname_np(pthread_self(), "tpck-spill");
+	snprintf(prefix, sizeof prefix, "%s/log.", living.session);
+	while (tpck_following()) {
+		struct timespec pause = {1, 0};
+
+		while (tpck_following() && (tpck_spill_nameless(prefix, engine->keep) || tpck_log_spill(engine->keep)))
+			;
+		tpck_sys_clock_nanosleep(CLOCK_MONOTONIC, 0, &pause, NULL);
+	}
+	return NULL;
 }
 
 /* Whoever started it wants that. */
@@ -566,5 +587,7 @@ void tpck_following_begin(void)
 	result = tpck_thread_start(following_main);
 	if (result)
 		end_for("a thread cannot be started", result);
+	if (engine->keep[0])
+		(void)tpck_thread_start(spill_main);
 	tpck_supervisor_follows();
 }

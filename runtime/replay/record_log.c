@@ -18,6 +18,7 @@
 #include "runtime/base/log.h"
 #include "runtime/base/undumped.h"
 #include "runtime/base/unsignalled.h"
+#include "runtime/replay/spill.h"
 #include "runtime/replay/stash.h"
 #include "runtime/track/threads.h"
 #include "runtime/wire/pack.h"
@@ -445,6 +446,7 @@ struct unpacked {
 	uint64_t sequence, bytes;
 	void *at;
 	unsigned users;
+	bool spilled;        /* it was tried, once */
 	struct unpacked *next;
 };
 
@@ -577,6 +579,27 @@ static void unpacked_unuse(struct unpacked *of)
 		return;
 	tpck_sys_munmap(of->at, of->bytes);
 	free(of);
+}
+
+bool tpck_log_spill(const char *to)
+{
+	struct unpacked *of;
+	bool done;
+
+	tpck_spin_lock(&unpacked_lock);
+	of = unpacked;
+	while (of && of->spilled)
+		of = of->next;
+	if (of) {
+		of->spilled = true;
+		of->users++;
+	}
+	tpck_spin_unlock(&unpacked_lock);
+	if (!of)
+		return false;
+	done = tpck_spill(of->at, of->bytes, to);
+	unpacked_unuse(of);
+	return done;
 }
 
 static int unpack(const void *pack, uint64_t size, uint64_t sequence, void **at, uint64_t *bytes)

@@ -89,6 +89,8 @@ struct tpck_log_reader;
 int tpck_log_open(struct tpck_log_reader **reader, const char *folder, struct tpck_log_position cut);
 /* The records in order; NULL at the end. Valid until the reader is closed. */
 const struct tpck_record *tpck_log_next(struct tpck_log_reader *reader);
+/* One of the segments that were packed, and which this process has unpacked into its memory, goes to a file of that folder (spill.h). False: there is none. */
+bool tpck_log_spill(const char *to);
 /* The log is being written: reading goes on up to a later cut. 0, or -errno, and nothing has changed. */
 int tpck_log_extend(struct tpck_log_reader *reader, struct tpck_log_position cut);
 /* Where the next record begins; and reading goes on from such a place. */

@@ -114,6 +114,37 @@ def not_forever():
         start.wait()
 
 
+def large_record():
+    """Segments of the record that are packed go from the twin's memory, too; it takes over all the same, and so does the next one, which has to unpack them."""
+    with job.Place(TRANSPCKPT_LOG_BYTES="64M") as place:
+        # Some 370 KiB an iteration.
+        this = trainer(place, "gpt", 3500, "--check-zeros")
+        this.run_plain()
+        start = start_of(this)
+
+        def packs():
+            return len(glob.glob(os.path.join(place.store, "j/keep/*/pack.*")))
+
+        def held(pid):
+            """MiB of the record that the process has in memory, with and without names."""
+            found, counts = 0, False
+            for line in job.read(f"/proc/{pid}/smaps").splitlines():
+                if re.match(r"[0-9a-f]+-[0-9a-f]+ ", line):
+                    counts = "/log." in line
+                elif counts and line.startswith("Rss:"):
+                    found += int(line.split()[1]) / 1024
+            return found
+        for number, goal in enumerate((6, 10)):
+            start.until(lambda: packs() >= goal and twins.covered(start))  # pylint: disable=cell-var-from-loop
+            twin = twins.processes(start)[1]
+            # One of those that it has unpacked goes each second.
+            spilled = start.until(lambda: held(twin) <= 40 and len(re.findall(r"j/keep/\S+ \(deleted\)", job.read(f"/proc/{twin}/maps"))) >= goal - 3, 30)  # pylint: disable=cell-var-from-loop
+            checks.ok(spilled, f"of {16 * goal} MiB of the record that are packed the twin has {held(twin):.0f} in memory", job.read(f"/proc/{twin}/maps")[-3000:])
+            twins.kill(start)
+            start.until(lambda: twins.taken_over(start) > number)  # pylint: disable=cell-var-from-loop
+        ended_equal(this, start, "and takes over with the same bytes", takeovers=2)
+
+
 def agent_dies_too():
     """The agent and the living one at one moment."""
     with job.Place() as place:
@@ -519,7 +550,7 @@ def main():
     # Whoever runs this in the background may have it ignore what a terminal's key sends.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     rng = random.Random(seed)
-    stages = {"killed": lambda: killed_again_and_again(rng), "anyhow": lambda: killed_anyhow(rng), "forever": not_forever, "agent": agent_dies_too, "hurt": twin_is_hurt, "ends": ends, "errors": errors, "programs": programs_once,
+    stages = {"killed": lambda: killed_again_and_again(rng), "anyhow": lambda: killed_anyhow(rng), "forever": not_forever, "record": large_record, "agent": agent_dies_too, "hurt": twin_is_hurt, "ends": ends, "errors": errors, "programs": programs_once,
               "differs": differs, "damaged": damaged, "manners": manners, "place": dies_at_one_place, "shown": shown, "executes": executes_another, "terminal": at_a_terminal}
     for name in sys.argv[1:] or [*ALWAYS, *rng.sample(sorted(set(stages) - set(ALWAYS)), 3)]:
         stages[name]()
