@@ -175,7 +175,7 @@ static void meet_anew(void)
 	char port[16];
 
 	tpck_restart_meet(ports[1]);
-	/* Whom a supervisor has forked once more may still meet others' old ones. */
+	/* A process that a supervisor has forked once more may still meet other ranks' old ones. */
 	if (!ports[0] || !getenv("MASTER_PORT") || !(tpck_supervisor_again() || (shared && restarted)))
 		return;
 	snprintf(port, sizeof port, "%u", ports[0]);

@@ -457,7 +457,7 @@ static bool fork_again(void)
 	begins_again = false;
 	atomic_store(&page->counts, atomic_load(&page->held) > 0);
 	tries = atomic_load(&page->held) ? TRIES_MAX : tries - 1;
-	/* Who was asked by the older set goes by that: the newer one may not have all ranks. */
+	/* A rank that the older set asks goes by that one: the newer set may not have all ranks. */
 	if (set && old && tpck_twin_set_is_due(old, rank)) {
 		tpck_twin_set_leave(set);
 		set = NULL;

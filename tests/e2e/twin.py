@@ -95,7 +95,7 @@ def killed_anyhow(rng):
 
 
 def not_forever():
-    """What dies at one place ends there, and nobody begins from the start what cannot go on; nor is a program that reads a pipe told its input twice."""
+    """What dies at one place ends there, and nobody begins from the start what cannot go on."""
     with job.Place() as place:
         this = trainer(place, steps=100000)
         start = start_of(this)
