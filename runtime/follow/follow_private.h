@@ -271,7 +271,7 @@ int tpck_follow_to_statx(const struct stat *from, struct statx *to);
 
 /* ---- reconcile.c ---- */
 /* The real file is as the scratch file, from here on. 0, or -errno. */
-int tpck_reconcile_file(const struct tpck_overlay_entry *entry);
+int tpck_reconcile_file(struct tpck_overlay_entry *entry);
 
 /* ---- output.c ---- */
 int tpck_output_divert(void);
@@ -290,13 +290,16 @@ struct tpck_overlay_entry {
 	mode_t mode;      /* KIND_FOLDER made by the program */
 	char *target;     /* KIND_LINK */
 	bool changed;     /* by the program itself, not merely seen to be absent */
-	struct timespec when; /* KIND_FOLDER: its last change while running forward; 0: none */
+	struct timespec when; /* the last change while running forward; 0: none. KIND_FILE: once it is settled */
+	struct timespec stays; /* KIND_FILE, once it is settled: that of the real file, which had what it should have; 0: it had not */
 	bool linked;      /* its scratch file may have other names */
 	bool given;       /* KIND_FILE: `fd` is the real file, which other processes write to as well */
 	struct tpck_overlay_entry *next;
 	char path[];
 };
 
+/* When it began to run forward, in CLOCK_REALTIME: what is older is nothing that it has written meanwhile. */
+uint64_t tpck_follow_forward_ns(void);
 bool tpck_overlay_active(void);
 /* No more answers: the process is live, or begins anew. */
 void tpck_overlay_end(void);

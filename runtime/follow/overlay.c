@@ -13,6 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "runtime/base/clock.h"
 #include "runtime/base/door.h"
 #include "runtime/base/kernel.h"
 #include "runtime/base/layout.h"
@@ -100,6 +101,15 @@ mode_t tpck_overlay_mask(void)
 	return mask;
 }
 
+/* The times of files lag behind the clock by a tick. */
+#define TICK_NS 10000000u
+static uint64_t forward_ns;
+
+uint64_t tpck_follow_forward_ns(void)
+{
+	return forward_ns;
+}
+
 int tpck_follow_forward(const char *scratch, bool output_again, bool settles)
 {
 	/* The files that a resume begins from are those at their paths. */
@@ -109,6 +119,7 @@ int tpck_follow_forward(const char *scratch, bool output_again, bool settles)
 	tpck_folders_forward(scratch);
 	mask = umask(022);
 	umask(mask);
+	forward_ns = tpck_clock_realtime_ns() - TICK_NS;
 	atomic_store(&tpck_overlay_scratch, true);
 	return output_again ? 0 : tpck_output_divert();
 }

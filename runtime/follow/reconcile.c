@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "runtime/base/clock.h"
 #include "runtime/base/door.h"
 #include "runtime/base/kernel.h"
 #include "runtime/base/log.h"
@@ -96,11 +97,31 @@ static void attributes_settle(int from, int to)
 	}
 }
 
-/* Gives the real file the content of the scratch file; what is right already is not written again. */
-int tpck_reconcile_file(const struct tpck_overlay_entry *entry)
+static bool is_before(struct timespec a, struct timespec b)
+{
+	return a.tv_sec != b.tv_sec ? a.tv_sec < b.tv_sec : a.tv_nsec < b.tv_nsec;
+}
+
+/* By the program, as cp -p does, and not by writing to it. */
+static bool is_time_given(struct timespec when)
+{
+	uint64_t ns = (uint64_t)when.tv_sec * 1000000000u + (uint64_t)when.tv_nsec;
+
+	return ns < tpck_follow_forward_ns() || ns > tpck_clock_realtime_ns();
+}
+
+static void give_time(const char *path, int fd, struct timespec when)
+{
+	tpck_sys_utimensat(fd, path, (const struct timespec[2]){when, when}, 0);
+}
+
+/* Gives the real file the content of the scratch file; what is right already is not written again, and keeps its time: by that, too, it is known what was
+ * saved (doc/files.md). */
+int tpck_reconcile_file(struct tpck_overlay_entry *entry)
 {
 	struct stat scratch, real;
 	int fd, result = 0;
+	bool right = false;
 
 	parents_settle(entry->path);
 	tpck_follow_makes(entry->path);
@@ -111,7 +132,8 @@ int tpck_reconcile_file(const struct tpck_overlay_entry *entry)
 	    tpck_sys_fstatat(fd, "", &real, AT_EMPTY_PATH)) {
 		result = -EIO;
 	} else if (real.st_size >= scratch.st_size && same_prefix(fd, entry->fd, (uint64_t)scratch.st_size)) {
-		if (real.st_size != scratch.st_size && tpck_sys_ftruncate(fd, scratch.st_size))
+		right = real.st_size == scratch.st_size;
+		if (!right && tpck_sys_ftruncate(fd, scratch.st_size))
 			result = -errno;
 	} else if (!stays(entry, fd, &real, &scratch)) {
 		result = tpck_follow_copy(entry->fd, fd, (uint64_t)scratch.st_size);
@@ -124,11 +146,43 @@ int tpck_reconcile_file(const struct tpck_overlay_entry *entry)
 		attributes_settle(entry->fd, fd);
 	if (!result && (scratch.st_uid != geteuid() || scratch.st_gid != getegid()))
 		(void)!fchown(fd, scratch.st_uid, scratch.st_gid);
-	/* Also of one that has its content already: what is older than what, must be as the program has done it. */
-	if (!result)
-		tpck_sys_utimensat(fd, NULL, (const struct timespec[2]){scratch.st_atim, scratch.st_mtim}, 0);
+	if (!result && right && !is_time_given(scratch.st_mtim))
+		entry->stays = real.st_mtim;
+	else if (!result)
+		give_time(NULL, fd, scratch.st_mtim);
+	entry->when = scratch.st_mtim;
 	tpck_sys_close(fd);
 	return result;
+}
+
+/* What is older than what must be as the program has done it. */
+static int by_time(const void *a, const void *b)
+{
+	const struct tpck_overlay_entry *one = *(struct tpck_overlay_entry *const *)a, *two = *(struct tpck_overlay_entry *const *)b;
+
+	return is_before(one->when, two->when) ? -1 : is_before(two->when, one->when);
+}
+
+/* A file that was changed behind the boundary is new now, as a folder is; if the program wrote others behind it, it is no newer than those. */
+static void times_settle(struct tpck_overlay_entry *const *all, uint32_t count)
+{
+	struct tpck_overlay_entry **file = malloc(count * sizeof(*file) + 1);
+	struct timespec oldest = {0};
+	uint32_t files = 0;
+
+	if (!file)
+		return;
+	for (uint32_t i = 0; i < count; i++)
+		if ((all[i]->kind == TPCK_KIND_FILE && all[i]->when.tv_sec && !is_time_given(all[i]->when)) ||
+		    (all[i]->kind == TPCK_KIND_FOLDER && all[i]->when.tv_sec))
+			file[files++] = all[i];
+	qsort(file, files, sizeof(*file), by_time);
+	while (files--)
+		if (!file[files]->stays.tv_sec)
+			give_time(file[files]->path, AT_FDCWD, oldest.tv_sec ? oldest : file[files]->when);
+		else if (file[files]->stays.tv_sec && (!oldest.tv_sec || is_before(file[files]->stays, oldest)))
+			oldest = file[files]->stays;
+	free(file);
 }
 
 static int link_to(const char *path, const char *target)
@@ -268,7 +322,7 @@ static int changed_settle(const char *path, uint64_t digest, const struct tpck_r
 }
 
 /* One of several names of a scratch file: a name of the real file, too. `before`: those that are settled. */
-static int linked_settle(const struct tpck_overlay_entry *entry, struct tpck_overlay_entry *const *before, uint32_t count)
+static int linked_settle(struct tpck_overlay_entry *entry, struct tpck_overlay_entry *const *before, uint32_t count)
 {
 	struct stat own, other, real, now;
 
@@ -296,7 +350,7 @@ static int linked_settle(const struct tpck_overlay_entry *entry, struct tpck_ove
 /* The i-th of all; those before it are settled. */
 static int entry_settle(struct tpck_overlay_entry *const *all, uint32_t i)
 {
-	const struct tpck_overlay_entry *entry = all[i];
+	struct tpck_overlay_entry *entry = all[i];
 
 	switch (entry->kind) {
 	case TPCK_KIND_FILE:
@@ -345,9 +399,7 @@ int tpck_follow_inject(uint64_t step, char *why, size_t size)
 		snprintf(why, size, "cannot bring %s to its state at the boundary: %s", unrestored, strerror(-result));
 		return result;
 	}
-	for (uint32_t i = 0; i < all_count; i++)
-		if (all[i]->kind == TPCK_KIND_FOLDER && all[i]->when.tv_sec)
-			tpck_sys_utimensat(AT_FDCWD, all[i]->path, (const struct timespec[2]){all[i]->when, all[i]->when}, 0);
+	times_settle(all, all_count);
 	if (tpck_still_open_settle(all, all_count, why, size))
 		return -EIO;
 	tpck_output_flush();

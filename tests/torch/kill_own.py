@@ -31,12 +31,12 @@ def known(place):
 
 
 def saved(place, folder):
-    """Whether the checkpoint that is at its path is known: it is written down a second later."""
+    """Whether the checkpoint that is at its path is known, as it is there: it is written down a second later."""
     try:
-        inode = os.stat(os.path.join(folder, 'ckpt.pt')).st_ino
+        found = os.stat(os.path.join(folder, 'ckpt.pt'))
     except OSError:
         return False
-    return any(row[2] == inode for row in known(place).get('saves', []))
+    return any((row[2], row[4] * 10**9 + row[5]) == (found.st_ino, found.st_mtime_ns) for row in known(place).get('saves', []))
 
 
 def begins_at(start):
@@ -59,7 +59,8 @@ def judge(python, name, kills, rng):
             this.environment = before
             start.slowly_until(lambda: start.printed().count('\nstep ') >= lines and any(row['offered'] for row in place.listed()) and ready())
             start.kill()
-            job.look_until(lambda: saved(place, this.folders[1]), 30, 0.05)
+            if not job.look_until(lambda: saved(place, this.folders[1]), 30, 0.05):
+                wrong.append('the checkpoint that is there is not known')
             return start
 
         killed(12)
@@ -69,6 +70,7 @@ def judge(python, name, kills, rng):
         start = killed(40, lambda: known(place).get('loads'), RESUME='own')
         if begins_at(start) % 5 or begins_at(start) <= 0:
             wrong.append('told so, it begins at step %d' % begins_at(start))
+        killed(4, RESUME='forward')
         # Both are measured: the choice follows the figures.
         start = killed(4)
         taken, forward = TAKEN.search(start.said()), job.LIVE.search(start.said())

@@ -861,6 +861,70 @@ static void ranks(void)
 	       "what is none of theirs stays, and its folder", "");
 }
 
+/* ---- the times of files ---- */
+
+static const char *const timed[] = {"t-first", "t-log", "t-second", "t-given"};
+enum { TIMED = sizeof timed / sizeof *timed };
+
+/* Each some ticks behind the one before it. */
+static void timed_part(void)
+{
+	const struct timespec given[2] = {{1000000000, 7}, {1000000000, 7}}, pause = {0, 30000000};
+
+	for (int i = 0; i < TIMED; i++) {
+		put(timed[i], O_CREAT, 0644, "text");
+		nanosleep(&pause, NULL);
+	}
+	tpck_layer_follow.times(TPCK_AT(AT_FDCWD, in("t-given")), given, 0);
+}
+
+static void timed_records(int rank)
+{
+	struct tpck_log *log;
+
+	as_rank(rank);
+	if (mkdir(keep, 0700) || mkdir(log_folder, 0700))
+		_exit(98);
+	log = record_begin();
+	timed_part();
+	cut_here(log);
+	put("t-log", O_APPEND, 0644, "more");
+	put("t-given", O_APPEND, 0644, "more");
+}
+
+static void timed_forward(int rank)
+{
+	struct stat before[TIMED], after[TIMED];
+	char why[300];
+
+	as_rank(rank);
+	for (int i = 0; i < TIMED; i++)
+		if (stat(in(timed[i]), &before[i]))
+			_exit(99);
+	forward_begin();
+	if (tpck_follow_forward(scratch, true, true))
+		_exit(98);
+	timed_part();
+	if (tpck_follow_inject(2, why, sizeof why))
+		_exit(97);
+	for (int i = 0; i < TIMED; i++)
+		if (stat(in(timed[i]), &after[i]) || after[i].st_size != 4)
+			_exit(96);
+	if (memcmp(&before[0].st_mtim, &after[0].st_mtim, sizeof before[0].st_mtim) || memcmp(&before[2].st_mtim, &after[2].st_mtim, sizeof before[0].st_mtim))
+		_exit(90);
+	if (!older("t-first", "t-log") || !older("t-log", "t-second"))
+		_exit(91);
+	_exit(after[3].st_mtim.tv_sec == 1000000000 && after[3].st_mtim.tv_nsec == 7 ? 0 : 92);
+}
+
+static void file_times(void)
+{
+	int status = in_child(timed_records, 7) == 0 ? in_child(timed_forward, 7) : -1;
+
+	printf("# status %d\n", status);
+	tap_ok(status == 0, "what is right keeps its time, and what is written anew is no newer than what the program wrote behind it", "");
+}
+
 /* ---- names with the process's number ---- */
 
 /* Whether a listing of the folder has the name. */
@@ -1103,6 +1167,7 @@ static void judge(int boundary, int parts)
 	tap_ok(same_text("want", "got", "tree"), "the tree is what it was at the boundary", "");
 	if (boundary == 1 && !parts) {
 		ranks();
+		file_times();
 		numbered();
 		each_save();
 	}
