@@ -371,6 +371,9 @@ static int commit(struct lane *lane, struct group *group, unsigned *put, struct 
 	begin_commit(group);
 	for (*put = 0; !rc && *put < group->count; *put = end)
 		rc = rename_run(lane, group, *put, &end, err);
+	for (unsigned i = 0; i < *put; i++)
+		if (group->member[i].put.st_mode)
+			files_tell_put(&group->member[i].chosen, &group->member[i].put);
 	end_commit(group, *put, rc);
 	for (unsigned i = 0; i < *put; i++)
 		note_put(&group->member[i]);

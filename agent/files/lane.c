@@ -160,14 +160,22 @@ void files_each_owed(void (*visit)(void *context, const char *path, uint64_t pat
 	tpck_view_unlock(view);
 }
 
+void files_tell_put(const struct chosen *chosen, const struct stat *put)
+{
+	char path[TPCK_VIEW_PATH + TPCK_VIEW_NAME];
+
+	/* What was only synced is no checkpoint. */
+	if (!told || chosen->orphan)
+		return;
+	snprintf(path, sizeof path, "%s/%s", chosen->folder.path, chosen->name);
+	told(path, put, chosen->generation, chosen->timeline, chosen->step);
+}
+
 void files_note_sums(const struct chosen *chosen, const struct stat *put, struct tpck_sums *sums)
 {
 	char path[TPCK_VIEW_PATH + TPCK_VIEW_NAME];
 
 	snprintf(path, sizeof path, "%s/%s", chosen->folder.path, chosen->name);
-	/* What was only synced is no checkpoint. */
-	if (told && !chosen->orphan)
-		told(path, put, chosen->generation, chosen->timeline, chosen->step);
 	sums_published(chosen->pattern, path, put, sums);
 }
 
@@ -324,6 +332,8 @@ static int publish_file(struct lane *lane, struct tpck_error *err)
 			put.st_mode = 0;
 		if (!rc)
 			owed_put(chosen, put.st_mode ? &put : NULL);
+		if (!rc && put.st_mode && !chosen->goes_on)
+			files_tell_put(chosen, &put);
 		end_commit(chosen, rc, (uint64_t)found.st_size, sums ? sums->shared : 0);
 		if (!rc && chosen->orphan)
 			say_orphan(chosen, aside);
@@ -388,6 +398,8 @@ static int publish_plain(const struct chosen *chosen, struct tpck_error *err)
 		rc = tpck_error_set(err, errno, "writing %s", chosen->name);
 	if (!rc && folder >= 0 && fsync(folder))
 		rc = tpck_error_set(err, errno, "syncing the folder of %s", chosen->name);
+	if (!rc && fd >= 0 && found.st_ino == chosen->inode)
+		files_tell_put(chosen, &found);
 	end_commit(chosen, rc, (uint64_t)found.st_size, 0);
 	if (!rc && fd >= 0 && found.st_ino == chosen->inode) {
 		files_note_sums(chosen, &found, NULL);

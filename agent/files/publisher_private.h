@@ -152,6 +152,8 @@ void files_sync_before(struct lane *lane, int folder);
 void files_sync_note(struct lane *lane, int folder);
 /* A sync of its part has failed, or none has by now: 0. */
 void files_note_suspect(const struct chosen *chosen, int error);
+/* What is at its path is as `put` says: whoever looks for the newest checkpoint hears of it before nothing is owed to that path any more. */
+void files_tell_put(const struct chosen *chosen, const struct stat *put);
 /* What is at its path is as `put` says; takes the digests, NULL: they are taken later. */
 void files_note_sums(const struct chosen *chosen, const struct stat *put, struct tpck_sums *sums);
 /* Of many small files that are owed to the lane's file system those that are plain, from the one that it has chosen on. *put: so many

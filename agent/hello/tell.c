@@ -8,6 +8,7 @@
 
 #include "agent/hello/hello_private.h"
 #include "agent/session/events.h"
+#include "agent/session/own_known.h"
 #include "agent/session/welcome.h"
 #include "runtime/base/log.h"
 
@@ -87,6 +88,7 @@ void hello_welcome(struct agent *agent, struct hello_job *h, size_t i)
 	live->by_twin = part->hello.flags & TPCK_HELLO_TAKES_OVER;
 	live->in_place = part->hello.flags & TPCK_HELLO_IN_PLACE;
 	live->after = part->hello.failure;
+	own_belongs(live);
 	ranks_here_find(&h->launch->here, part->hello.rank)->live = live;
 	if (h->launch->world > 1)
 		tpck_log_info("process %d is rank %u of generation %" PRIu64 "%s%s", (int)live->pid, part->hello.rank, w.generation,

@@ -6,6 +6,7 @@
 
 #include <inttypes.h>
 #include <limits.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,6 +15,7 @@
 #include "agent/session/clerk.h"
 #include "agent/session/sessions.h"
 #include "runtime/base/clock.h"
+#include "runtime/base/lock_order.h"
 #include "runtime/base/log.h"
 #include "runtime/view/view.h"
 
@@ -28,10 +30,21 @@ struct changed {
 };
 static struct changed *changed;
 
+/* Whose the saves of the newest generations are. What was saved may come to its path when their processes are long gone. */
+enum { GENERATIONS = 64 };
+static struct belongs {
+	uint64_t generation; /* 0: none */
+	uint32_t rank;       /* the first of them speaks for all */
+	struct tpck_program *program;
+} belongs[GENERATIONS];
+static unsigned belongs_next;
+static pthread_mutex_t belongs_lock = PTHREAD_MUTEX_INITIALIZER;
+
 /* A save on its way from the thread that has put it at its path. */
 struct saved_job {
 	struct job job; /* first */
 	struct tpck_own_save save;
+	struct tpck_program *program; /* knows of it; NULL: nobody knows whose it is */
 };
 
 struct write_job {
@@ -153,20 +166,48 @@ static void note_pace(const struct live *live, struct tpck_own *own)
 		own->iteration_sec = (double)status->lived_ns / 1e9 / (double)iterations;
 }
 
+void own_belongs(const struct live *live)
+{
+	const struct tpck_session_name *name = &live->session->name;
+	unsigned at = 0;
+
+	if (!live->program)
+		return;
+	pthread_mutex_lock(&belongs_lock);
+	while (at < GENERATIONS && belongs[at].generation != name->generation)
+		at++;
+	if (at == GENERATIONS || name->rank <= belongs[at].rank) {
+		at = at < GENERATIONS ? at : belongs_next++ % GENERATIONS;
+		belongs[at] = (struct belongs){name->generation, name->rank, live->program};
+	}
+	pthread_mutex_unlock(&belongs_lock);
+}
+
+static struct tpck_program *belongs_to(uint64_t generation)
+{
+	struct tpck_program *program = NULL;
+
+	pthread_mutex_lock(&belongs_lock);
+	for (unsigned i = 0; generation && i < GENERATIONS; i++)
+		if (belongs[i].generation == generation)
+			program = belongs[i].program;
+	pthread_mutex_unlock(&belongs_lock);
+	return program;
+}
+
 static void saved_done(struct agent *agent, struct job *base)
 {
 	struct saved_job *job = (struct saved_job *)base;
-	const struct live *live = NULL;
 	struct tpck_own *own;
 
-	for (struct launch *launch = agent->launches; launch && !live; launch = launch->next)
-		if (job->save.generation && launch->generation == job->save.generation)
-			live = speaker(launch);
-	/* Of one that nobody knows the maker of, any program may have saved it that has saved the same file before. */
+	if (job->program)
+		note_change(job->program);
 	for (struct live *any = agent->lives; any; any = any->next)
-		if (any->program && (any == live || (!live && !job->save.generation && speaker(any->launch) == any))) {
+		if (any->program && any->launch && speaker(any->launch) == any && (any->program == job->program || !job->save.generation)) {
 			own = tpck_program_own(any->program);
-			tpck_own_saved(own, &job->save);
+			/* Of one that nobody knows the maker of, any program may have saved it that has saved the same file before. */
+			if (!job->save.generation)
+				tpck_own_saved(own, &job->save);
 			note_pace(any, own);
 			tpck_program_own_done(any->program);
 			note_change(any->program);
@@ -190,6 +231,12 @@ void own_saved(const char *path, const struct stat *put, uint64_t generation, ui
 		.modified_sec = (uint64_t)put->st_mtim.tv_sec, .modified_ns = (uint64_t)put->st_mtim.tv_nsec, .generation = generation, .timeline = timeline,
 		.step = step,
 	};
+	job->program = belongs_to(generation);
+	/* At once: a start that comes now looks for the newest. */
+	if (job->save.path && job->program) {
+		tpck_own_saved(tpck_program_own(job->program), &job->save);
+		tpck_program_own_done(job->program);
+	}
 	if (job->save.path)
 		outbox_post(&job->job);
 	else

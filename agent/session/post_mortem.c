@@ -346,6 +346,7 @@ static void adopt(struct agent *agent, const char *name)
 	live->program = program_of(session->identity, &err);
 	if (!live->program)
 		tpck_log_warn("%s", err.text);
+	own_belongs(live);
 	tpck_log_info("adopted session %s (process %d %s)", name, (int)session->control->pid,
 		      pid ? "is running" : "is gone");
 	if (session->name.rank == 0)
