@@ -146,7 +146,7 @@ int tpck_agent_hello(const struct tpck_agent_options *with, struct tpck_welcome 
 
 	options = *with;
 	who = (struct tpck_reach){
-		.settings = with->settings, .environment = with->environment, .job = with->job, .library = with->library,
+		.settings = with->settings, .environment = tpck_reach_environment(with->environment), .job = with->job, .library = with->library,
 		.start_folder = with->start_folder,
 	};
 	for (;;) {

@@ -50,6 +50,8 @@ void tpck_meet(const struct tpck_reach *how, const struct tpck_ranks *ranks)
 		return;
 	if (master && strlen(master) < sizeof meet.master)
 		strcpy(meet.master, master);
+	/* A variable more may have moved all of them. */
+	reach.environment = environ;
 	fd = tpck_reach(&reach, &err);
 	if (fd < 0) {
 		tpck_log_info("%s; what other nodes have is not known", err.text);

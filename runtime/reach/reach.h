@@ -10,7 +10,7 @@
 
 struct tpck_reach {
 	const struct tpck_settings *settings;
-	char *const *environment; /* for the agent, less LD_PRELOAD */
+	char *const *environment; /* for the agent, less LD_PRELOAD; read by each call */
 	const char *job;
 	const char *library;      /* path of this library: the agent is found from it */
 	const char *start_folder; /* that the process was started in: where paths of settings begin; "": not known */
@@ -18,6 +18,8 @@ struct tpck_reach {
 	int ahead;                /* one was started by tpck_reach_ahead(): one more than the descriptor that tells whether it has ended; 0: none */
 };
 
+/* A copy, never freed, for calls that come later: the program may move and change its own meanwhile. Where there is no memory: `environment` itself. */
+char *const *tpck_reach_environment(char *const *environment);
 /* Connects to the job's agent, which is started if none answers: at most 5 s. The socket's descriptor, high and
  * closed at an execve, or -errno with err filled in. */
 int tpck_reach(struct tpck_reach *who, struct tpck_error *err);
