@@ -441,7 +441,7 @@ static void said(struct agent *agent, const char *node, const char *host, const 
 	} else if (message->kind == TPCK_ACCORD_RETIRE) {
 		accord_retire(agent, message->generation, more, size);
 	} else if (message->kind >= TPCK_ACCORD_LEFT) {
-		return; /* salvage hears it */
+		return; /* salvage hears it, or who looks after twins */
 	} else if (message->kind == TPCK_ACCORD_HOLDS) {
 		if (launch && launch->accord->leads)
 			accord_take_holdings(launch, node, message, more, size);

@@ -71,6 +71,8 @@ void hello_find_ports(uint16_t ports[2]);
 
 /* stop.c: where processes take the places of others, and what must hold then does not, nothing is offered to any. Event loop. */
 void hello_check(struct agent *agent, struct hello_job *h);
+/* Of ranks that are ready to go on as the leader of several nodes says: whether it holds. Else nothing is offered to them, and each notice says why. */
+bool hello_holds(struct agent *agent, struct hello_job *h);
 
 /* tell.c */
 void hello_refuse_one(struct client *client, const char *why);

@@ -56,8 +56,8 @@ static struct hello_job *job_of_waiting(struct agent *agent, struct launch *laun
 static void try_done(struct agent *agent, struct job *job)
 {
 	struct hello_job *h = (struct hello_job *)job;
-	bool done = h->failed == h->count;
-	size_t i = done ? 0 : h->failed;
+	bool done = h->failed == h->count && hello_holds(agent, h);
+	size_t i = h->failed == h->count ? 0 : h->failed;
 
 	loop.jobs--;
 	launch_apart->staged(agent, h->launch, done ? LAUNCH_STAGED_ALL : h->gone ? LAUNCH_STAGED_GONE : LAUNCH_STAGED_BAD, h->part[i].hello.rank,

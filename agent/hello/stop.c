@@ -54,22 +54,23 @@ static void look_at_former(struct agent *agent, const struct hello_part *part, c
 			continue;
 		if (live->pid > 0 && live->life != LIFE_DEAD && live->life != LIFE_GONE && !live->ending && kill(live->pid, 0) == 0)
 			rank->former = (int)live->pid;
-		if (name->generation == point->generation && rank->world > 1 && atomic_load(&live->session->control->committed_step) < point->step)
+		/* Of several nodes the leader may have died with the word that a step is committed; what it chooses now all hold. */
+		if (name->generation == point->generation && rank->world > 1 && !live->launch->apart && atomic_load(&live->session->control->committed_step) < point->step)
 			rank->committed = false;
 	}
 }
 
-void hello_check(struct agent *agent, struct hello_job *h)
+bool hello_holds(struct agent *agent, struct hello_job *h)
 {
 	struct invariant_rank *ranks;
 	char why[200];
+	bool hold;
 
-	/* The ranks of other nodes are their leaders' to compare. */
-	if (h->launch->apart || !takes_place(h) || !has_offer(h))
-		return;
+	if (!takes_place(h) || !has_offer(h))
+		return true;
 	ranks = calloc(h->count, sizeof *ranks);
 	if (!ranks)
-		return;
+		return true;
 	for (size_t i = 0; i < h->count; i++) {
 		const struct hello_part *part = &h->part[i];
 
@@ -79,7 +80,8 @@ void hello_check(struct agent *agent, struct hello_job *h)
 		};
 		look_at_former(agent, part, &h->offer[i].point, &ranks[i]);
 	}
-	if (!invariants_hold(ranks, h->count, why, sizeof why)) {
+	hold = invariants_hold(ranks, h->count, h->launch->apart, why, sizeof why);
+	if (!hold) {
 		tpck_log_error("nobody goes on in the place of who has failed at step %llu: %s", (unsigned long long)h->offer[0].point.step, why);
 		history_stopped(&h->offer[0].point, why);
 		for (size_t i = 0; i < h->count; i++) {
@@ -89,4 +91,12 @@ void hello_check(struct agent *agent, struct hello_job *h)
 		}
 	}
 	free(ranks);
+	return hold;
+}
+
+void hello_check(struct agent *agent, struct hello_job *h)
+{
+	/* Ranks that are on several nodes were looked at before their leader had them go. */
+	if (!h->launch->apart)
+		(void)hello_holds(agent, h);
 }

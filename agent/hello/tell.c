@@ -10,6 +10,7 @@
 #include "agent/session/events.h"
 #include "agent/session/own_known.h"
 #include "agent/session/welcome.h"
+#include "agent/twins/twin_sets.h"
 #include "runtime/base/log.h"
 
 void hello_refuse_one(struct client *client, const char *why)
@@ -90,6 +91,8 @@ void hello_welcome(struct agent *agent, struct hello_job *h, size_t i)
 	live->after = part->hello.failure;
 	own_belongs(live);
 	ranks_here_find(&h->launch->here, part->hello.rank)->live = live;
+	if (h->launch->world > 1 && part->hello.flags & TPCK_HELLO_SUPERVISED)
+		twins_seat(agent, live);
 	if (h->launch->world > 1)
 		tpck_log_info("process %d is rank %u of generation %" PRIu64 "%s%s", (int)live->pid, part->hello.rank, w.generation,
 			      w.notice[0] ? "; " : "", w.notice);

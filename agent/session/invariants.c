@@ -28,14 +28,15 @@ static size_t count_of(const struct invariant_rank *ranks, size_t count, uint32_
 	return found;
 }
 
-static bool is_one_job(const struct invariant_rank *ranks, size_t count, char *why, size_t size)
+static bool is_one_job(const struct invariant_rank *ranks, size_t count, bool apart, char *why, size_t size)
 {
 	uint32_t world = count ? ranks[0].world : 0;
 
 	for (size_t i = 0; i < count; i++)
 		if (ranks[i].world != world || ranks[i].rank >= world)
 			return broken(why, size, "I1: rank %u of %u is none of the %u ranks", ranks[i].rank, ranks[i].world, world);
-	for (uint32_t rank = 0; rank < world; rank++) {
+	/* Whether other nodes' ranks are there who leads them knows. */
+	for (uint32_t rank = 0; rank < world && !apart; rank++) {
 		size_t i = 0;
 
 		while (i < count && ranks[i].rank != rank)
@@ -57,9 +58,9 @@ static bool has_one_owner(const struct invariant_rank *ranks, size_t count, char
 	return true;
 }
 
-bool invariants_hold(const struct invariant_rank *ranks, size_t count, char *why, size_t size)
+bool invariants_hold(const struct invariant_rank *ranks, size_t count, bool apart, char *why, size_t size)
 {
-	if (!is_one_job(ranks, count, why, size) || !has_one_owner(ranks, count, why, size))
+	if (!is_one_job(ranks, count, apart, why, size) || !has_one_owner(ranks, count, why, size))
 		return false;
 	for (size_t i = 0; i < count; i++) {
 		if (!ranks[i].has_state)

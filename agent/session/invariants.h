@@ -21,7 +21,7 @@ struct invariant_rank {
 	bool committed;                /* all ranks had committed the step, as far as anybody knows */
 };
 
-/* Of all ranks of a launch. False: *why is a sentence that names the invariant. */
-bool invariants_hold(const struct invariant_rank *ranks, size_t count, char *why, size_t size);
+/* Of all ranks of a launch; `apart`: of those of this node. False: *why is a sentence that names the invariant. */
+bool invariants_hold(const struct invariant_rank *ranks, size_t count, bool apart, char *why, size_t size);
 
 #endif

@@ -22,6 +22,7 @@
 #include "runtime/base/layout.h"
 #include "runtime/base/log.h"
 #include "runtime/track/threads.h"
+#include "runtime/twin/supervisor.h"
 #include "runtime/reach/reach.h"
 
 /* Verifying what is offered takes its time; without an offer the answer comes at once. */
@@ -97,6 +98,8 @@ static int say_hello(int fd, uint32_t flags, struct tpck_welcome *welcome, struc
 		hello.flags |= TPCK_HELLO_APART;
 		wait_ms = wait_ms < APART_MS ? APART_MS : wait_ms;
 	}
+	if (tpck_twin_page())
+		hello.flags |= TPCK_HELLO_SUPERVISED;
 	if (master && strlen(master) < sizeof hello.master)
 		strcpy(hello.master, master);
 	memcpy(packet, &hello, sizeof hello);

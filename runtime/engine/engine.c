@@ -162,8 +162,8 @@ static enum tpck_twin_role take_place(struct tpck_thread *self)
 	tpck_ranks_find(&ranks);
 	if (ranks.world > 1)
 		setenv(TPCK_TWIN_BELOW, "1", 1);
-	if (ranks.elsewhere)
-		why = "some of its ranks are on other nodes";
+	if (ranks.elsewhere && !engine->settings.peers.count)
+		why = "some of its ranks are on other nodes, and TRANSPCKPT_PEERS is 0";
 	/* Twins would meet where the program's ranks do, and speak with those. */
 	else if (ranks.world > 1 && !getenv("MASTER_PORT"))
 		why = "its ranks are not told by MASTER_PORT where they meet";

@@ -66,6 +66,8 @@ enum tpck_accord_kind {
 	TPCK_ACCORD_WRITE,    /* the part of step and generation whose first are rank and ordinal is to be written; value: enum tpck_left_from; value2: it is all */
 	TPCK_ACCORD_WRITTEN,  /* to a WRITE: value 0: it is; else an errno, and a text why not */
 	TPCK_ACCORD_SAVED,    /* to all. value: enum tpck_left_end, of generation, at step; of a failure a text says why */
+	/* Of twins, by `generation`; `number` is 0. */
+	TPCK_ACCORD_TWINS,    /* struct tpck_accord_twins and so many seats: from rank 0's node to all, and from the others to that */
 };
 
 /* Whom a leader takes in. */
@@ -123,6 +125,21 @@ struct tpck_accord_holding {
 struct tpck_accord_source {
 	uint32_t rank, ordinal;
 	char node[128];              /* "": by fragments, whoever has them */
+};
+
+/* What supervisors of a node share (runtime/wire/twin_set.h, where the fields are explained). */
+struct tpck_accord_twins {
+	uint32_t decides;            /* 1: rank 0's node says it */
+	uint32_t wants;              /* 1: and wants to hear what the other one has; who does not decide has not heard of rank 0's node yet */
+	uint32_t epoch, over, changes, port, again;
+	uint32_t whole, ending, running; /* of all ranks; of rank 0's node */
+	uint32_t waits;              /* so many ranks' programs have ended, and it is not decided what follows */
+	uint32_t seats;              /* of the sender's ranks; of rank 0's node those of other nodes that have asked */
+};
+struct tpck_accord_twin_seat {
+	uint32_t rank;
+	uint32_t there;              /* 1: it has a supervisor */
+	uint32_t epoch, follows, ended, waits, again, asks, may, answered, ending, changed;
 };
 
 #endif

@@ -5,39 +5,20 @@
 #include "runtime/twin/set.h"
 
 #include <fcntl.h>
-#include <signal.h>
+#include <limits.h>
+#include <linux/futex.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 
+#include "runtime/base/clock.h"
 #include "runtime/base/free_port.h"
 #include "runtime/base/kernel.h"
 #include "runtime/base/shared_file.h"
 #include "runtime/wire/segment.h"
 
-/* The kernel's marks of a process that is ending (PF_EXITING and PF_SIGNALED of include/linux/sched.h), in proc(5)'s field of flags. */
-enum { EXITING = 0x4, SIGNALED = 0x400 };
-/* Fields of /proc/PID/stat, counted from the one behind the name. */
-enum { FIELD_STATE = 0, FIELD_FLAGS = 6 };
-
-static size_t bytes_of(uint32_t world)
-{
-	return sizeof(struct tpck_twin_set) + world * sizeof(struct tpck_twin_seat);
-}
-
-/* SHM/JOB/gGENERATION.r0.oORDINAL/twins, of any rank's session. False: that is no session's name. */
-static bool path_of(const char *session, char path[400])
-{
-	const char *name = strrchr(session, '/'), *rank = name ? strstr(name, ".r") : NULL, *end = rank ? strchr(rank + 2, '.') : NULL;
-	int length;
-
-	if (!end)
-		return false;
-	length = snprintf(path, 400, "%.*s.r0%s/" TPCK_TWIN_SET_FILE, (int)(rank - session), session, end);
-	return length > 0 && length < 400;
-}
+/* News of another node's rank take so long at most. */
+#define NEWS_NS 2000000000ull
 
 static uint64_t name_space(void)
 {
@@ -48,42 +29,42 @@ static uint64_t name_space(void)
 
 struct tpck_twin_set *tpck_twin_set_join(const char *session, uint32_t rank, uint32_t world, int32_t supervisor, int32_t living, const char **why)
 {
+	uint64_t own = name_space(), processes = 0;
 	struct tpck_twin_set *set;
 	char path[400];
 
 	*why = NULL;
-	if (rank >= world || !path_of(session, path)) {
+	if (rank >= world || snprintf(path, sizeof path, "%s/" TPCK_TWIN_SET_FILE, session) >= (int)sizeof path) {
 		*why = "its session has another name than ranks' have";
 		return NULL;
 	}
-	set = rank ? tpck_shared_file_open(path, bytes_of(world)) : tpck_shared_file_new(path, bytes_of(world));
-	if (!set) {
-		*why = rank ? NULL : "what the ranks' supervisors share has no room in memory";
+	set = tpck_shared_file_open(path, tpck_twin_set_bytes(world));
+	if (!set)
+		return NULL;
+	if (set->magic != TPCK_TWIN_SET_MAGIC) {
+		tpck_sys_munmap(set, tpck_twin_set_bytes(world));
 		return NULL;
 	}
-	if (!rank) {
-		set->version = TPCK_WIRE_VERSION;
-		set->world = world;
-		set->processes = name_space();
-		atomic_thread_fence(memory_order_release);
-		set->magic = TPCK_TWIN_SET_MAGIC;
-	} else if (set->magic != TPCK_TWIN_SET_MAGIC) {
-		tpck_twin_set_leave(set);
-		return NULL;
-	}
-	if (set->world != world || set->version != TPCK_WIRE_VERSION || set->processes != name_space()) {
-		*why = set->processes != name_space() ? "the ranks of this node do not see each other's processes" : "rank 0 has another version";
-		tpck_sys_munmap(set, bytes_of(world));
+	atomic_thread_fence(memory_order_acquire);
+	(void)atomic_compare_exchange_strong(&set->processes, &processes, own);
+	if (set->world != world || set->version != TPCK_WIRE_VERSION)
+		*why = "rank 0 has another version";
+	else if (atomic_load(&set->processes) != own)
+		*why = "the ranks of this node do not see each other's processes";
+	if (*why) {
+		tpck_sys_munmap(set, tpck_twin_set_bytes(world));
 		return NULL;
 	}
 	atomic_store(&set->seat[rank].living, living);
+	atomic_store(&set->seat[rank].here, 1);
 	atomic_store(&set->seat[rank].supervisor, supervisor);
+	tpck_twin_set_say(set);
 	return set;
 }
 
 void tpck_twin_set_leave(struct tpck_twin_set *set)
 {
-	tpck_sys_munmap(set, bytes_of(set->world));
+	tpck_sys_munmap(set, tpck_twin_set_bytes(set->world));
 }
 
 bool tpck_twin_set_is_free(const struct tpck_twin_set *set)
@@ -119,20 +100,12 @@ bool tpck_twin_set_changes(struct tpck_twin_set *set, uint32_t epoch)
 {
 	if (atomic_load(&set->changes))
 		return true;
-	if (!epoch || atomic_load(&set->over) >= epoch)
+	if (!epoch || atomic_load(&set->over) >= epoch || !tpck_twin_set_decides(set))
 		return false;
 	for (uint32_t i = 0; i < set->world; i++)
 		if (atomic_load(&set->seat[i].ended) || atomic_load(&set->seat[i].follows) != epoch)
 			return false;
 	atomic_store(&set->changes, 1);
-	return true;
-}
-
-bool tpck_twin_set_is_whole(const struct tpck_twin_set *set)
-{
-	for (uint32_t i = 0; i < set->world; i++)
-		if (!atomic_load(&set->seat[i].supervisor))
-			return false;
 	return true;
 }
 
@@ -145,6 +118,8 @@ bool tpck_twin_set_again(struct tpck_twin_set *set, uint32_t rank)
 {
 	uint32_t before = atomic_load(&set->seat[rank].again);
 
+	if (!tpck_twin_set_decides(set))
+		return tpck_twin_set_is_due(set, rank);
 	if (!tpck_twin_set_is_whole(set))
 		return false;
 	for (uint32_t i = 0; i < set->world; i++)
@@ -155,47 +130,69 @@ bool tpck_twin_set_again(struct tpck_twin_set *set, uint32_t rank)
 	return true;
 }
 
-void tpck_twin_set_tell(const struct tpck_twin_set *set, uint32_t rank)
+void tpck_twin_set_say(struct tpck_twin_set *set)
 {
-	for (uint32_t i = 0; i < set->world; i++) {
-		int32_t supervisor = atomic_load(&set->seat[i].supervisor);
-
-		if (i != rank && supervisor > 0)
-			tpck_sys_kill(supervisor, SIGCHLD);
-	}
+	if (!set->apart)
+		return;
+	atomic_fetch_add(&set->said, 1);
+	tpck_sys_futex(&set->said, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
 }
 
-/* "pid (name) state ...": the name may hold anything. */
-static bool is_ending(int32_t process)
+void tpck_twin_set_tell(struct tpck_twin_set *set, uint32_t rank)
 {
-	char path[40], text[600], *at;
-	ssize_t got;
-	int fd;
-
-	snprintf(path, sizeof path, "/proc/%d/stat", process);
-	fd = tpck_sys_openat(AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0);
-	got = fd < 0 ? -1 : tpck_sys_read(fd, text, sizeof text - 1);
-	if (fd >= 0)
-		tpck_sys_close(fd);
-	if (got <= 0)
-		return true;
-	text[got] = '\0';
-	at = strrchr(text, ')');
-	for (int field = FIELD_STATE; at && field <= FIELD_FLAGS; field++) {
-		at = strchr(at + 1, ' ');
-		if (at && field == FIELD_STATE && (at[1] == 'Z' || at[1] == 'X'))
-			return true;
-	}
-	return at && strtoul(at + 1, NULL, 10) & (EXITING | SIGNALED);
+	tpck_twin_set_signal(set, rank);
+	tpck_twin_set_say(set);
 }
 
-bool tpck_twin_set_is_undecided(const struct tpck_twin_set *set, uint32_t rank)
-{
-	for (uint32_t i = 0; i < set->world; i++) {
-		int32_t living = atomic_load(&set->seat[i].living);
+/* ---- where another node decides ------------------------------------------------------------------------- */
 
-		if (i != rank && living > 0 && !atomic_load(&set->seat[i].ended) && !atomic_load(&set->seat[i].waits) && is_ending(living))
+void tpck_twin_set_ask(struct tpck_twin_set *set, uint32_t rank, bool may)
+{
+	struct tpck_twin_seat *seat = &set->seat[rank];
+
+	if (tpck_twin_set_decides(set) || tpck_twin_set_is_asking(set, rank))
+		return;
+	atomic_store(&seat->may, may);
+	atomic_fetch_add(&seat->asks, 1);
+	tpck_twin_set_say(set);
+}
+
+bool tpck_twin_set_is_asking(const struct tpck_twin_set *set, uint32_t rank)
+{
+	return atomic_load(&set->seat[rank].asks) != atomic_load(&set->seat[rank].answered);
+}
+
+bool tpck_twin_set_answer(struct tpck_twin_set *set)
+{
+	bool any = false;
+
+	for (uint32_t i = 0; set->apart && i < set->world; i++) {
+		struct tpck_twin_seat *seat = &set->seat[i];
+		uint32_t asks = atomic_load(&seat->asks);
+
+		if (asks == atomic_load(&seat->answered))
+			continue;
+		/* Whoever has changed over already does not do so once more in this set. */
+		if ((atomic_load(&seat->changed) || !tpck_twin_set_changes(set, atomic_load(&set->epoch))) && atomic_load(&seat->may))
+			(void)tpck_twin_set_again(set, i);
+		atomic_store(&seat->answered, asks);
+		any = true;
+	}
+	return any;
+}
+
+bool tpck_twin_set_is_undecided(const struct tpck_twin_set *set, uint32_t rank, uint64_t since_ns)
+{
+	bool news = tpck_clock_monotonic_ns() < since_ns + NEWS_NS;
+
+	for (uint32_t i = 0; i < set->world; i++) {
+		const struct tpck_twin_seat *seat = &set->seat[i];
+		int32_t living = atomic_load(&seat->living), supervisor = atomic_load(&seat->supervisor);
+
+		if (i == rank || !supervisor || atomic_load(&seat->ended) || atomic_load(&seat->waits))
+			continue;
+		if (supervisor > 0 ? living > 0 && tpck_twin_set_is_ending(living) : news || atomic_load(&seat->ending))
 			return true;
 	}
-	return false;
+	return !tpck_twin_set_decides(set) && (atomic_load(&set->all_ending) || (news && atomic_load(&set->all_running)));
 }

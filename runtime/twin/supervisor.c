@@ -50,6 +50,7 @@ static int status_before;     /* how the one ended in whose place the living one
 static bool begins_again;     /* the program is to be forked once more */
 static unsigned tries;        /* how often that may be done before a snapshot is held */
 static unsigned twins_ended;  /* one behind the other, before any took over */
+static uint64_t ended_ns;     /* when the program ended that ended last */
 static uint64_t next_twin_ns, twin_ns; /* when there may be one; since when there is one */
 
 /* Of several ranks. */
@@ -61,10 +62,11 @@ static uint32_t epoch;            /* of the twin that there is, or was */
 static bool ended_here;           /* the program was ended by this supervisor, so that the twin can take over */
 /* The program ended by itself, as it may where another rank was ended. */
 static struct {
-	bool waits;
+	bool waits, asked;
 	int status;
 	uint64_t until_ns;
 } undecided;
+static bool stall_asked; /* of the living one */
 
 struct tpck_twin_page *tpck_twin_page(void)
 {
@@ -108,8 +110,10 @@ void tpck_supervisor_stalls(void)
 void tpck_supervisor_follows(void)
 {
 	atomic_store(&page->follows, 1);
-	if (set)
-		atomic_store(&set->seat[rank].follows, epoch);
+	if (!set)
+		return;
+	atomic_store(&set->seat[rank].follows, epoch);
+	tpck_twin_set_say(set);
 }
 
 unsigned tpck_supervisor_port(void)
@@ -240,6 +244,8 @@ static void __attribute__((noreturn)) end_as(int status)
 	if (old)
 		atomic_store(&old->seat[rank].ended, 1);
 	leave_epoch();
+	if (old)
+		tpck_twin_set_tell(old, rank);
 	if (has_terminal(living))
 		give_terminal(own_group);
 	folder_remove(page->folder, 3);
@@ -300,7 +306,7 @@ static void live_by(pid_t process, bool foreground)
 	twin = 0;
 	twins_ended = 0;
 	next_twin_ns = 0;
-	ended_here = undecided.waits = false;
+	ended_here = undecided.waits = stall_asked = false;
 	atomic_store(&page->living, living);
 	if (old) {
 		atomic_store(&old->seat[rank].living, living);
@@ -338,6 +344,8 @@ static void take_over(int status)
 	else
 		tpck_log_warn("process %d ended with status %d%s; its twin, process %d, takes over", living, WEXITSTATUS(status),
 			      excuses[atomic_load(&page->excuse)], twin);
+	if (set)
+		atomic_store(&set->seat[rank].changed, 1);
 	leave_set();
 	folder_remove(living_folder, 3);
 	snprintf(living_folder, sizeof living_folder, "%s", page->folder);
@@ -367,7 +375,7 @@ static bool is_sudden(int status)
 		return true;
 	/* What NCCL says may follow from another rank's end, which is judged by its own supervisor. */
 	return WEXITSTATUS(status) && (excuse > TPCK_TWIN_COMMUNICATOR ||
-				       (excuse == TPCK_TWIN_COMMUNICATOR && !(set && tpck_twin_set_is_undecided(set, rank))));
+				       (excuse == TPCK_TWIN_COMMUNICATOR && !(set && tpck_twin_set_is_undecided(set, rank, ended_ns))));
 }
 
 static bool is_to_take_over(int status)
@@ -494,10 +502,20 @@ static void join_set(void)
 		tpck_log_warn("process %d has no twin: %s", living, no_set);
 }
 
+/* Where another node decides what all ranks do. One that was not live has not ended by itself, whatever it says. */
+static void ask(int status, bool failed)
+{
+	if (undecided.asked || !shared() || tpck_twin_set_decides(shared()) || !(failed || is_sudden(status)))
+		return;
+	undecided.asked = true;
+	tpck_twin_set_ask(shared(), rank, may_begin_again());
+}
+
 static void living_ended(int status)
 {
 	bool failed = status_before && !atomic_load(&page->live);
 
+	ended_ns = tpck_clock_monotonic_ns();
 	if (world > 1)
 		join_set();
 	if (is_wanted(status)) {
@@ -509,11 +527,12 @@ static void living_ended(int status)
 	} else if (asks_again(status)) {
 		begin_again(status);
 	} else if (shared() && status) {
-		undecided = (typeof(undecided)){.waits = true, .status = failed ? status_before : status, .until_ns = tpck_clock_monotonic_ns() + DECIDED_NS};
+		undecided = (typeof(undecided)){.waits = true, .status = failed ? status_before : status, .until_ns = ended_ns + DECIDED_NS};
 		if (set)
 			atomic_store(&set->seat[rank].waits, 1);
 		if (old)
 			atomic_store(&old->seat[rank].waits, 1);
+		ask(status, failed);
 	} else {
 		/* A takeover that failed is no end of the program's own. */
 		end_as(failed ? status_before : status);
@@ -522,11 +541,13 @@ static void living_ended(int status)
 
 static void decide(void)
 {
+	ask(undecided.status, false);
 	if (is_due() && may_begin_again())
 		begin_again(undecided.status);
 	else if (is_to_take_over(undecided.status))
 		take_over(undecided.status);
-	else if (told_to_end || !tpck_twin_set_is_undecided(shared(), rank) || tpck_clock_monotonic_ns() > undecided.until_ns)
+	else if (told_to_end || tpck_clock_monotonic_ns() > undecided.until_ns ||
+		 !(tpck_twin_set_is_asking(shared(), rank) || tpck_twin_set_is_undecided(shared(), rank, ended_ns)))
 		end_as(undecided.status);
 }
 
@@ -595,8 +616,12 @@ static void look_at_stall(void)
 {
 	if (!atomic_load(&page->stalls) || ended_here || told_to_end || !twin || !atomic_load(&page->follows) || undecided.waits || (world > 1 && !set))
 		return;
-	if (set && !tpck_twin_set_changes(set, epoch))
+	if (set && !tpck_twin_set_changes(set, epoch)) {
+		if (!stall_asked)
+			tpck_twin_set_ask(set, rank, false);
+		stall_asked = true;
 		return;
+	}
 	if (set)
 		tpck_twin_set_tell(set, rank);
 	ended_here = true;
@@ -615,6 +640,10 @@ static void look_at_set(void)
 		return;
 	if (set && atomic_load(&page->left))
 		atomic_store(&set->seat[rank].ended, 1);
+	if (rank == 0 && set && tpck_twin_set_answer(set))
+		tpck_twin_set_tell(set, rank);
+	if (rank == 0 && old && tpck_twin_set_answer(old))
+		tpck_twin_set_tell(old, rank);
 	if (((set && atomic_load(&set->changes)) || is_due()) && !told_to_end && !undecided.waits && !ended_here && !begins_again) {
 		ended_here = true;
 		tpck_sys_kill(living, SIGKILL);
@@ -642,6 +671,7 @@ static bool epoch_begins(void)
 		return false;
 	epoch = newest;
 	atomic_store(&set->seat[rank].epoch, epoch);
+	tpck_twin_set_say(set);
 	return true;
 }
 
@@ -669,6 +699,10 @@ static enum tpck_twin_role supervise(void)
 		look_at_children();
 		look_at_stall();
 		look_at_set();
+		if (set)
+			tpck_twin_set_say(set);
+		if (old)
+			tpck_twin_set_say(old);
 		if (begins_again && fork_again())
 			return TPCK_TWIN_LIVING;
 		if (!wants_twin())

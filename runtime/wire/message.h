@@ -58,6 +58,7 @@ enum {
 	TPCK_HELLO_OWN = 256,  /* what there is to go on from is told of, kept, and not offered: the program begins as it would without the library */
 	TPCK_HELLO_FORWARD = 512, /* it is offered, whatever the program's own checkpoint would cost */
 	TPCK_HELLO_IN_PLACE = 2048, /* it was forked once more by its supervisor, in the place of one that has failed */
+	TPCK_HELLO_SUPERVISED = 4096, /* it has a supervisor, which looks for what those of the other ranks share (wire/twin_set.h) in its session */
 	TPCK_HELLO_TAKES_OVER = 1024, /* a twin of who has died: what has been compared with the device's digests once is not compared again, as it does that while it copies */
 };
 

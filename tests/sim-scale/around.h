@@ -19,7 +19,7 @@
 #include "tests/sim-scale/agents.h"
 
 enum { STEP = 300, GENERATION = 5, KEY = 77 };
-enum { KINDS = TPCK_ACCORD_SAVED + 1 };
+enum { KINDS = TPCK_ACCORD_TWINS + 1 };
 
 /* What the one agent that there is has said and done. */
 extern struct around {

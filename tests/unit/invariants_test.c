@@ -23,7 +23,7 @@ static void begin(void)
 static bool stopped(size_t count, const char *by)
 {
 	char why[200] = "";
-	bool holds = invariants_hold(ranks, count, why, sizeof why);
+	bool holds = invariants_hold(ranks, count, false, why, sizeof why);
 
 	begin();
 	return !holds && strncmp(why, by, strlen(by)) == 0;
@@ -34,8 +34,9 @@ int main(void)
 	char why[200];
 
 	begin();
-	ok(invariants_hold(ranks, WORLD, why, sizeof why), "four ranks go on");
+	ok(invariants_hold(ranks, WORLD, false, why, sizeof why), "four ranks go on");
 	ok(stopped(WORLD - 1, "I1: rank 3 of 4 is missing"), "one has not come");
+	ok(invariants_hold(ranks, WORLD - 1, true, why, sizeof why), "which is on another node");
 	ranks[2].world = 8;
 	ok(stopped(WORLD, "I1: rank 2 of 8"), "one is of another job");
 	ranks[1].rank = 4;
@@ -44,7 +45,7 @@ int main(void)
 	ok(stopped(WORLD + 1, "I2: more than one process is rank 1"), "two processes are one rank");
 	ranks[WORLD] = ranks[1];
 	ranks[WORLD].ordinal = 1;
-	ok(invariants_hold(ranks, WORLD + 1, why, sizeof why), "a rank's second program is another one");
+	ok(invariants_hold(ranks, WORLD + 1, false, why, sizeof why), "a rank's second program is another one");
 	ranks[3].former = 77;
 	ok(stopped(WORLD, "I2: process 77, which was rank 3, is still there"), "one that was to be gone is there");
 	ranks[0].has_state = false;

@@ -37,6 +37,7 @@
 #include "agent/session/sessions.h"
 #include "agent/session/stall.h"
 #include "agent/session/watermark.h"
+#include "agent/twins/twin_sets.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/door.h"
 #include "runtime/base/log.h"
@@ -61,6 +62,7 @@ static const struct loop_part *const parts[] = {
 	&copies_loop,
 	&peers_loop,
 	&copies_found_loop,
+	&twins_loop,
 	&adoption_loop,
 	&hello_loop,
 	&own_loop,
@@ -94,7 +96,7 @@ static const struct session_beyond beyond = {
 	.query = status_answer,
 };
 /* Who hears what happens between nodes. */
-static const struct peers_hearer *const hearers[] = {&copies_hears, &accord_hears, &salvage_hears, &leaving_hears};
+static const struct peers_hearer *const hearers[] = {&copies_hears, &accord_hears, &salvage_hears, &twins_hears, &leaving_hears};
 static int report_fd = -1; /* the starter waits here for "" (ready) or a line */
 
 static void usage(FILE *to)
