@@ -259,6 +259,10 @@ static inline ssize_t tpck_sys_write(int fd, const void *bytes, size_t count)
 {
 	return (ssize_t)syscall(SYS_write, fd, bytes, count);
 }
+static inline void *tpck_sys_mremap(void *at, size_t bytes, size_t to_bytes, int flags, void *to)
+{
+	return (void *)syscall(SYS_mremap, at, bytes, to_bytes, flags, to);
+}
 static inline ssize_t tpck_sys_pread(int fd, void *bytes, size_t count, off_t at)
 {
 	return (ssize_t)syscall(SYS_pread64, fd, bytes, count, at);

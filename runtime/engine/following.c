@@ -259,8 +259,16 @@ static void look_at_memory(void)
 		tpck_following_end("what the program has written takes more memory than TRANSPCKPT_TWIN_BYTES");
 }
 
+/* Whether it has taken over, and is live. */
+static bool lives(void)
+{
+	struct tpck_twin_page *page = tpck_twin_page();
+
+	return atomic_load(&page->living) == tpck_sys_getpid() && atomic_load(&page->live);
+}
+
 /* What the twin has behind it of the record is read seldom, and goes from memory as the living one's does, in a thread that may wait for the disk. What
- * cannot be put there stays. */
+ * cannot be put there stays. A program that is live does not depend on what becomes of that disk: all of it comes back. */
 static void *spill_main(void *unused)
 {
 	char prefix[300];
@@ -269,13 +277,15 @@ static void *spill_main(void *unused)
 	tpck_thread_own();
 	pthread_setname_np(pthread_self(), "tpck-spill");
 	snprintf(prefix, sizeof prefix, "%s/log.", living.session);
-	while (tpck_following()) {
+	tpck_spill_limit(engine->settings.log_store);
+	while (!lives()) {
 		struct timespec pause = {1, 0};
 
-		while (tpck_following() && (tpck_spill_nameless(prefix, engine->keep) || tpck_log_spill(engine->keep)))
+		while (tpck_following() && !tpck_spill_over() && (tpck_spill_nameless(prefix, engine->keep) || tpck_log_spill(engine->keep)))
 			;
 		tpck_sys_clock_nanosleep(CLOCK_MONOTONIC, 0, &pause, NULL);
 	}
+	tpck_spill_back();
 	return NULL;
 }
 

@@ -11,6 +11,8 @@
 #include <sys/mman.h>
 
 #include "runtime/base/kernel.h"
+#include "runtime/base/log.h"
+#include "runtime/base/undumped.h"
 
 static bool write_all(int fd, const char *from, uint64_t bytes)
 {
@@ -26,15 +28,88 @@ static bool write_all(int fd, const char *from, uint64_t bytes)
 	return true;
 }
 
+/* What lies in a file. */
+struct area {
+	void *at;
+	uint64_t bytes;
+	struct area *next;
+};
+static struct area *areas;
+static uint64_t spilled, limit = UINT64_MAX;
+static bool over;
+
+void tpck_spill_limit(uint64_t bytes)
+{
+	limit = bytes;
+}
+
+bool tpck_spill_over(void)
+{
+	return over;
+}
+
 bool tpck_spill(void *at, uint64_t bytes, const char *folder)
 {
-	int fd = tpck_sys_openat(AT_FDCWD, folder, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+	struct area *area = !over && bytes <= limit - spilled ? malloc(sizeof *area) : NULL;
+	int fd = area ? tpck_sys_openat(AT_FDCWD, folder, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600) : -1;
 	bool done = fd >= 0 && write_all(fd, at, bytes) &&
 		    tpck_sys_mmap(at, bytes, PROT_READ, MAP_PRIVATE | MAP_FIXED, fd, 0) == at;
 
+	if (!done && !over && area)
+		tpck_log_info("what a twin has behind it of the record stays in memory from here on: it cannot be written to %s: %m", folder);
 	if (fd >= 0)
 		tpck_sys_close(fd);
-	return done;
+	over = over || !done;
+	if (!done) {
+		free(area);
+		return false;
+	}
+	*area = (struct area){at, bytes, areas};
+	areas = area;
+	spilled += bytes;
+	return true;
+}
+
+/* By a call, which says where a page cannot be read; whoever touches that gets SIGBUS. */
+static bool read_back(int memory, const struct area *area)
+{
+	char *copy = tpck_sys_mmap(NULL, area->bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	uint64_t done = 0;
+
+	if (copy == MAP_FAILED)
+		return false;
+	copy = tpck_undumped(copy, area->bytes);
+	while (done < area->bytes) {
+		ssize_t got = tpck_sys_pread(memory, copy + done, area->bytes - done, (off_t)((uintptr_t)area->at + done));
+
+		if (got <= 0 && errno != EINTR)
+			break;
+		done += got > 0 ? (uint64_t)got : 0;
+	}
+	if (done == area->bytes && tpck_sys_mremap(copy, area->bytes, area->bytes, MREMAP_MAYMOVE | MREMAP_FIXED, area->at) == area->at)
+		return true;
+	tpck_sys_munmap(copy, area->bytes);
+	return false;
+}
+
+void tpck_spill_back(void)
+{
+	int memory = areas ? tpck_sys_openat(AT_FDCWD, "/proc/self/mem", O_RDONLY | O_CLOEXEC, 0) : -1;
+	uint64_t left = 0;
+
+	over = true;
+	while (areas) {
+		struct area *area = areas;
+
+		if (memory < 0 || !read_back(memory, area))
+			left += area->bytes;
+		areas = area->next;
+		free(area);
+	}
+	if (memory >= 0)
+		tpck_sys_close(memory);
+	if (left)
+		tpck_log_warn("%llu MiB of the record stay in files of the store that cannot be read now: a process that looks there ends", (unsigned long long)(left >> 20));
 }
 
 bool tpck_spill_nameless(const char *prefix, const char *folder)

@@ -20,6 +20,32 @@ def processes(start):
     return (*(pid for _, pid in there), None, None)[:2]
 
 
+def supervisors(launchers):
+    """By rank: what these processes, or what they have started, have started as ranks that may have twins."""
+    found, look = {}, list(launchers)
+    while look:
+        pid = look.pop()
+        try:
+            with open(f"/proc/{pid}/environ", "rb") as f:
+                rank = [v[5:] for v in f.read().split(b"\0") if v.startswith(b"RANK=")]
+        except OSError:
+            continue
+        children = job.children_of(pid)
+        if rank and children:
+            found[int(rank[0])] = pid
+        elif not rank:
+            look += children
+    return found
+
+
+def all_covered(launchers, ranks):
+    """The living ones by rank, where each of so many has a twin that follows; else None."""
+    there = {rank: processes(pid) for rank, pid in supervisors(launchers).items()}
+    if len(there) < ranks or not all(twin and follows(twin) for _, twin in there.values()):
+        return None
+    return {rank: living for rank, (living, _) in there.items()}
+
+
 def follows(pid):
     """Whether the twin runs forward: it has a thread for that."""
     try:
