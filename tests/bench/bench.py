@@ -441,6 +441,12 @@ def takeover(table):
         table.row(f"takeover, four ranks: death of one to all live, {words}", median(found[what]) * 1e3, found["long"][0] * 1e3, "ms",
             ratio=median(found[what]) / found["long"][0], ratios=[seconds / found["long"][0] for seconds in found[what]],
             note="beside the same command started again at once, after 1,000 iterations; " + ", ".join(f"{seconds * 1e3:.0f}" for seconds in found[what]))
+    one_node = median(found["twins"])
+    table.step("nodes")
+    nodes = script("takeover.py", "nodes")
+    if nodes:
+        table.row("takeover, four ranks on two nodes: death of one to all live, by twins", median(nodes) * 1e3, one_node * 1e3, "ms", ratio=median(nodes) / one_node,
+            ratios=[seconds / one_node for seconds in nodes], note="beside four ranks on one node, behind fewer iterations; " + ", ".join(f"{seconds * 1e3:.0f}" for seconds in nodes))
     table.step("beside")
     found = script("takeover.py", "beside")
     ratios = [one["rate"] / other["rate"] for one, other in zip(found["with"], found["without"])]

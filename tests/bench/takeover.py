@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """From the death of a program to its first live iteration: by its twin, and the long way, by the same command once more; at a young and at an old age, of
 four ranks, and with much state beside the copy of it to the device; and what a twin takes from the program beside it. Prints JSON for bench.py. Arguments: age,
-ranks, state, beside. TAKEOVER_MIB sets the size, AGES the iterations, ROUNDS how often (default 3)."""
+ranks, nodes, state, beside. TAKEOVER_MIB sets the size, AGES the iterations, ROUNDS how often (default 3)."""
 import json
 import os
 import re
@@ -125,6 +125,13 @@ def ranks():
     return found
 
 
+def nodes():
+    """Four ranks on two nodes of this machine's own (tests/cluster/twins.py): one dies, and all are live again. None where there can be no nodes."""
+    test = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../cluster/twins.py")
+    run = subprocess.run([sys.executable, test], env={**os.environ, "CASE": "killed"}, capture_output=True, text=True, check=False)
+    return [int(found) / 1e3 for found in re.findall(r"^# from a death to all live: (\d+) ms$", run.stdout, re.M)] if run.returncode == 0 else None
+
+
 def ticks(process):
     """Of the processor, of a process, its threads and the children that it has waited for."""
     fields = job.read(f"/proc/{process}/stat").rpartition(")")[2].split()
@@ -179,7 +186,7 @@ def state():
 
 
 def main():
-    print(json.dumps({"age": age, "ranks": ranks, "state": state, "beside": beside}[sys.argv[1]]()))
+    print(json.dumps({"age": age, "ranks": ranks, "nodes": nodes, "state": state, "beside": beside}[sys.argv[1]]()))
 
 
 main()

@@ -24,33 +24,19 @@ rng = random.Random(os.environ.get("SEED"))
 
 
 class Twins(Spread):
+    killed_at = None
+
     def next_start(self, ranks):
         command = super().next_start(ranks)
         return [*command[:2], "--twin", *command[2:]]
 
     def supervisors(self, launch):
         """By rank: the processes that were launched, as this test sees them."""
-        found, look = {}, [start.process.pid for start in launch.starts]
-        while look:
-            pid = look.pop()
-            try:
-                with open(f"/proc/{pid}/environ", "rb") as f:
-                    rank = [v[5:] for v in f.read().split(b"\0") if v.startswith(b"RANK=")]
-            except OSError:
-                continue
-            children = job.children_of(pid)
-            if rank and children:
-                found[int(rank[0])] = pid
-            elif not rank:
-                look += children
-        return found
+        return twins.supervisors(start.process.pid for start in launch.starts)
 
     def covered(self, launch):
         """The living ones by rank, where each has a twin that follows; else None."""
-        there = {rank: twins.processes(pid) for rank, pid in self.supervisors(launch).items()}
-        if len(there) < self.now or not all(twin and twins.follows(twin) for _, twin in there.values()):
-            return None
-        return {rank: living for rank, (living, _) in there.items()}
+        return twins.all_covered((start.process.pid for start in launch.starts), self.now)
 
     def kill(self, launch, rank, after=0.0, number=signal.SIGKILL):
         """Ends the living one of the rank once all have twins. False: the job ended before."""
@@ -58,6 +44,7 @@ class Twins(Spread):
             return False
         time.sleep(after)
         living = self.covered(launch) if launch.running() else None
+        self.killed_at = time.monotonic()
         if living:
             job.signal_if_there(living[rank], number)
         return bool(living)
@@ -66,7 +53,10 @@ class Twins(Spread):
         return [len(job.LIVE.findall(text)) for text in self.said()]
 
     def changed_over(self, launch, times):
-        return node.until(lambda: self.takeovers() == [times] * self.now or not launch.running(), 60) and self.takeovers() == [times] * self.now
+        node.until(lambda: self.takeovers() == [times] * self.now or not launch.running(), 60)
+        if self.killed_at and self.takeovers() == [times] * self.now:
+            print(f"# from a death to all live: {(time.monotonic() - self.killed_at) * 1000:.0f} ms")
+        return self.takeovers() == [times] * self.now
 
 
 def ends_alike(run, launch, what, takeovers):

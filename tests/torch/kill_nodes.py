@@ -9,8 +9,9 @@ their last digests and the checkpoints that they save themselves must be those o
   leader       the same; it is the node of rank 0
   together     one of two nodes with a rank each is destroyed, and both ranks go on on the other one
   rank         one rank is killed, and torchrun starts all of them again where they are
+  twin         a rank of each node is killed, and all change over to their twins each time: no torchrun sees it
 
-Without arguments those of USUAL. Exits with 77 where there is no PyTorch, or where namespaces are not allowed.
+Without arguments one of USUAL, another each time (SEED). Exits with 77 where there is no PyTorch, or where namespaces are not allowed.
 """
 import os
 import re
@@ -27,8 +28,9 @@ from kill_results import FINE, FOLDER_STAYS, LEFT_ALONE, files_differ, printed
 from rank_jobs import Launch
 
 import job
+import twins
 
-USUAL = ['node']
+USUAL = ['node', 'twin']
 STEPS = 80
 HANG_SEC = 600
 # At the level of the log that says which steps have copies.
@@ -46,9 +48,10 @@ class Torchrun:
 
     starts = 0
 
-    def __init__(self, cluster, python, where, per_node, folder, name, preloaded=True, restarts=0, devices=None):
+    def __init__(self, cluster, python, where, per_node, folder, name, preloaded=True, restarts=0, devices=None, options=()):
         Torchrun.starts += 1
         self.cluster, self.python, self.where, self.per_node, self.name = cluster, python, where, per_node, name
+        self.options = options
         self.preloaded, self.restarts, self.folder = preloaded, restarts, os.path.join(cluster.root, folder)
         self.devices = devices or per_node
         os.makedirs(self.folder, exist_ok=True)
@@ -61,7 +64,7 @@ class Torchrun:
         environment.update(OMP_NUM_THREADS='1', SIMGPU_DEVICES=str(self.devices), SIMGPU_UNKNOWN='list',
                            CUDA_VISIBLE_DEVICES=','.join(str(number) for number in range(self.devices)),
                            SIMGPU_TORCH=os.environ['SIMGPU_TORCH'], PYTHONUNBUFFERED='1')
-        run = [os.path.join(self.cluster.build, 'transpckpt'), 'run', '--'] if self.preloaded else []
+        run = [os.path.join(self.cluster.build, 'transpckpt'), 'run', *self.options, '--'] if self.preloaded else []
         return here.start(self.cluster.runner + run + [
             self.python, '-W', 'ignore', '-m', 'torch.distributed.run', '--nnodes', str(len(self.where)), '--nproc-per-node', str(self.per_node),
             '--rdzv-backend', 'c10d', '--rdzv-id', 'j', '--rdzv-endpoint', self.endpoint, '--max-restarts', str(self.restarts),
@@ -203,6 +206,33 @@ def case_rank(case):
             case.end(cluster, plain, [first], first, step)
 
 
+def case_twin(case):
+    with node.Cluster(2, memory='1500m') as cluster:
+        plain = case.plain(cluster, cluster.nodes)
+        first, step = plain and case.begin(cluster, cluster.nodes, options=('--twin',)) or (None, None)
+        if not first:
+            return
+        launchers = [start.process.pid for start in first.launch.starts]
+        begun = None
+        for killed in range(2):
+            node.until(lambda: twins.all_covered(launchers, case.ranks) or not first.launch.running(), 60)
+            begun, living = begun or twins.supervisors(launchers), twins.all_covered(launchers, case.ranks)
+            if not case.ok(living, 'both ranks have twins', first.said()[-3000:], cluster.logs()):
+                first.end()
+                return
+            job.signal_if_there(living[1 - killed])
+            gone = time.monotonic()
+            node.until(lambda wanted=(killed + 1) * case.ranks: len(first.resumed()) == wanted or not first.launch.running(), 60)
+            print('# live %.2f s after the death' % (time.monotonic() - gone))
+        case.ok(not first.launch.running() or twins.supervisors(launchers) == begun, 'torchrun has the ranks that it had')
+        status = first.launch.wait(HANG_SEC)
+        at = first.resumed()
+        case.ok(status == 0 and len(at) == 2 * case.ranks and min(at) >= step, 'two kills, and all change over each time: %s' % at, status,
+                first.said()[-6000:], cluster.logs())
+        wrong = judge(plain, [first], case.ranks)
+        case.ok(not wrong, 'with the same bytes', *wrong)
+
+
 def main():
     python = scripts.find_python()
     if not python:
@@ -213,7 +243,7 @@ def main():
     if '#define HAVE_SODIUM 1' not in job.read(os.path.join(job.build_folder(), 'config.h')):
         job.skip('the agent was built without libsodium')
     os.environ['SIMGPU_TORCH'] = scripts.package(python)
-    for name in sys.argv[1:] or USUAL:
+    for name in sys.argv[1:] or job.drawn_from().sample(USUAL, 1):
         globals()['case_' + name](Case(checks, python, name, 2 if name.endswith('2') else 1))
     checks.end()
 
