@@ -135,13 +135,15 @@ static bool is_tool(void)
 static bool is_to_have_twin(void)
 {
 	const char *process = getenv(TPCK_TWIN_PROCESS);
-	bool is_this = process && atoi(process) == tpck_sys_getpid();
+	bool is_this = process && atoi(process) == tpck_sys_getpid(), tool;
 	struct tpck_ranks ranks;
 
-	if (process)
-		unsetenv(TPCK_TWIN_PROCESS);
 	tpck_ranks_find(&ranks);
-	return is_this || (ranks.world > 1 && !getenv(TPCK_TWIN_BELOW) && !is_tool());
+	tool = (is_this || ranks.world > 1) && is_tool();
+	/* What a shell executes in its place is what was started. */
+	if (process && !(is_this && tool))
+		unsetenv(TPCK_TWIN_PROCESS);
+	return !tool && (is_this || (ranks.world > 1 && !getenv(TPCK_TWIN_BELOW)));
 }
 
 static bool no_twin_said;

@@ -588,7 +588,7 @@ void tpck_following_begin(void)
 		end_for("its output cannot be held back", result);
 	tpck_network_session(tpck_twin_page()->folder, &living.cut);
 	if (tpck_programs_session(tpck_twin_page()->folder) || tpck_programs_forward(tpck_twin_page()->folder, engine->library))
-		tpck_following_end("what stands in for programs that were started cannot be used");
+		tpck_following_end("what stands in for programs that were started (standin, beside the library) cannot be used");
 	tpck_network_forward(tpck_resume_diverged);
 	tpck_caches_hide(tpck_follow_begun_ns(), tpck_clock_coarse_ns());
 	engine->forward_ns = tpck_clock_monotonic_ns();

@@ -49,6 +49,11 @@ class Twins(Spread):
             job.signal_if_there(living[rank], number)
         return bool(living)
 
+    def same_processes(self, launch, begun):
+        """One has no child for a moment, while it forks the program once more."""
+        same = node.until(lambda: not launch.running() or self.supervisors(launch) == begun, 20)
+        checks.ok(same, "the processes that were launched are the same all the time", begun, self.supervisors(launch), self.story())
+
     def takeovers(self):
         return [len(job.LIVE.findall(text)) for text in self.said()]
 
@@ -78,7 +83,7 @@ def case_killed():
             begun = begun or run.supervisors(launch)
             if not run.changed_over(launch, killed):
                 break
-        checks.ok(not launch.running() or run.supervisors(launch) == begun, "the processes that were launched are the same all the time", run.story())
+        run.same_processes(launch, begun)
         ends_alike(run, launch, f"two nodes: {killed} kills, the same bytes", killed)
         checks.ok(killed == 3, f"killed {killed} times")
 
@@ -107,7 +112,7 @@ def case_again():
             time.sleep(rng.uniform(0, 0.4))
             living = twins.processes(begun[second])[0] if launch.running() else None
             killed += living is not None and job.signal_if_there(living, signal.SIGKILL)
-        checks.ok(not launch.running() or run.supervisors(launch) == begun, "the processes that were launched are the same all the time", run.story())
+        run.same_processes(launch, begun)
         ends_alike(run, launch, f"killed {killed} times, with twins or without: the same bytes", None)
         checks.ok("is forked once more in its place" in "".join(run.said()), "where not all have twins all are forked once more", run.story())
 

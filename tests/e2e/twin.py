@@ -148,6 +148,17 @@ def large_record():
         ended_equal(this, start, "and takes over with the same bytes", takeovers=2)
 
 
+def of_shell():
+    """What a shell executes in its place."""
+    with job.Place() as place:
+        this = trainer(place, steps=600)
+        this.run_plain()
+        this.arguments = ["sh", "-c", 'exec "$0" "$@"', *this.arguments]
+        start = start_of(this)
+        twins.kill(start)
+        ended_equal(this, start, "a program that a shell executes in its place has a twin", takeovers=1)
+
+
 def agent_dies_too():
     """The agent and the living one at one moment."""
     with job.Place() as place:
@@ -553,7 +564,7 @@ def main():
     # Whoever runs this in the background may have it ignore what a terminal's key sends.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     rng = random.Random(seed)
-    stages = {"killed": lambda: killed_again_and_again(rng), "anyhow": lambda: killed_anyhow(rng), "forever": not_forever, "record": large_record, "agent": agent_dies_too, "hurt": twin_is_hurt, "ends": ends, "errors": errors, "programs": programs_once,
+    stages = {"killed": lambda: killed_again_and_again(rng), "anyhow": lambda: killed_anyhow(rng), "forever": not_forever, "record": large_record, "shell": of_shell, "agent": agent_dies_too, "hurt": twin_is_hurt, "ends": ends, "errors": errors, "programs": programs_once,
               "differs": differs, "damaged": damaged, "manners": manners, "place": dies_at_one_place, "shown": shown, "executes": executes_another, "terminal": at_a_terminal}
     for name in sys.argv[1:] or [*ALWAYS, *rng.sample(sorted(set(stages) - set(ALWAYS)), 3)]:
         stages[name]()

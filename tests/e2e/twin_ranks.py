@@ -7,7 +7,9 @@ the bytes of a run that was left alone.
   twin_ranks.py [STAGE...]     environment: SEED, LAYOUTS=all"""
 import os
 import re
+import shutil
 import signal
+import socket
 import sys
 import time
 
@@ -119,6 +121,36 @@ def anyhow(rng):
         checks.ok("is forked once more in its place" in "".join(this.said()), "where not all have twins all are forked once more", this.story())
 
 
+def mpirun(rng):
+    """Ranks that mpirun has started, of a program that does not call MPI."""
+    if not shutil.which("mpirun"):
+        checks.ok(True, "mpirun # SKIP it is not installed")
+        return
+    with job.Place() as place:
+        this = Twins(place, 2, steps=900, together=True)
+        this.run_plain()
+        with socket.socket() as s:
+            s.bind(("127.0.0.1", 0))
+            port = s.getsockname()[1]
+        # As root, and on fewer cores than ranks, as on a machine that builds.
+        allowed = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_rmaps_base_oversubscribe": "1"}
+        start = job.Start(place, ["mpirun", "--bind-to", "none", "-n", "2", *place.runner, os.path.join(place.build, "transpckpt"), "run", "--twin", "--", "sh", "-c", this.command % ""],
+                          this.work, {**place.environment, **allowed, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}, "mpirun")
+        begun, killed = None, 0
+        for _ in range(2):
+            start.until(lambda: twins.all_covered([start.process.pid], 2))
+            living = twins.all_covered([start.process.pid], 2)
+            if not checks.ok(living, "both ranks of mpirun have twins", start.said()[-2000:]):
+                break
+            begun = begun or twins.supervisors([start.process.pid])
+            killed += job.signal_if_there(living[rng.randrange(2)])
+            start.until(lambda: len(job.LIVE.findall(start.said())) >= 2 * killed)  # pylint: disable=cell-var-from-loop
+        checks.ok(not start.running() or twins.supervisors([start.process.pid]) == begun, "mpirun has the processes that it had")
+        status = start.wait()
+        wrong = ([f"status {status}"] if status else []) + this.differences()
+        checks.ok(not wrong and len(job.LIVE.findall(start.said())) == 2 * killed, f"{killed} kills, and the same bytes", *wrong, start.said()[-3000:])
+
+
 def together(_):
     """All ranks at one moment; and a rank that ends with an error of its own as another one is killed, before that one's supervisor knows of it."""
     with job.Place() as place:
@@ -189,7 +221,7 @@ def differs(_):
                   "its twin says where it differs, and the other rank's says nothing", this.story())
 
 
-STAGES = {"killed": killed, "anyhow": anyhow, "layouts": layouts, "together": together, "hurt": twin_is_hurt, "ends": ends, "differs": differs}
+STAGES = {"killed": killed, "mpirun": mpirun, "anyhow": anyhow, "layouts": layouts, "together": together, "hurt": twin_is_hurt, "ends": ends, "differs": differs}
 
 
 def main():

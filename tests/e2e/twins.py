@@ -27,7 +27,7 @@ def supervisors(launchers):
         pid = look.pop()
         try:
             with open(f"/proc/{pid}/environ", "rb") as f:
-                rank = [v[5:] for v in f.read().split(b"\0") if v.startswith(b"RANK=")]
+                rank = [v.partition(b"=")[2] for v in f.read().split(b"\0") if v.partition(b"=")[0] in (b"RANK", b"OMPI_COMM_WORLD_RANK")]
         except OSError:
             continue
         children = job.children_of(pid)
@@ -58,6 +58,12 @@ def covered(start):
     """The living one, where a twin follows it; else None."""
     living, twin = processes(start)
     return living if twin and follows(twin) else None
+
+
+def covered_below(supervisor):
+    """Whether a twin follows the program of a supervisor."""
+    twin = processes(supervisor)[1]
+    return twin is not None and follows(twin)
 
 
 def kill(start, after=0.0, number=signal.SIGKILL):

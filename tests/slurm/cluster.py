@@ -165,6 +165,7 @@ class Cluster:
         copy(".libs/spank_transpckpt.so", "inst/lib/slurm/spank_transpckpt.so")
         copy("shim/lib/transpckpt/libcuda.so.1", "inst/lib/transpckpt/libcuda.so.1")
         copy("kernels/digest.simgpu", "inst/lib/transpckpt/digest.simgpu")
+        copy("tools/standin/standin", "inst/lib/transpckpt/standin")
         copy("tests/trainers/gpt", "inst/gpt")
         copy("tests/trainers/gpt_ranks", "inst/gpt_ranks")
         copy("tests/sim/simgpu-run", "inst/sim/simgpu-run")

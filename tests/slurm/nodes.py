@@ -3,7 +3,7 @@
 # needs: cores=0.35 memory=1G minutes=20 about=64s slurm
 """Jobs whose ranks are on several nodes, started by srun: each slurmd is on a node of its own (tests/cluster/node.py). A step is
 killed and the next one of the job goes on from memory; a job is cancelled, and what it left becomes durable; a node is lost, and the job, requeued, goes on
-with another one from copies. CASE=NAME runs one case; `timeout`, `alone` and `rest` are run so only, for the
+with another one from copies; ranks that have twins are killed. CASE=NAME runs one case; `timeout`, `alone` and `rest` are run so only, for the
 time it takes."""
 import glob
 import os
@@ -15,6 +15,7 @@ sys.path[:0] = [os.path.dirname(os.path.abspath(__file__)), os.path.join(os.path
 import cluster
 import job
 import node
+import twins
 
 STEPS = 200
 # What users write: who leads is the first of the nodes, by Slurm's own command, and where it listens is the job's.
@@ -280,19 +281,52 @@ def case_rest(here, checks, plain):
     finish(here, checks, trainer, plain, "submitted again")
 
 
+def supervisor(rank):
+    """What srun has started as this rank, of which the program and its twin are children; None: it is not there."""
+    for entry in os.listdir("/proc"):
+        try:
+            with open(f"/proc/{int(entry)}/environ", "rb") as f:
+                is_it = f"SLURM_PROCID={rank}".encode() in f.read().split(b"\0") and job.read(f"/proc/{entry}/comm") == "gpt_ranks\n"
+            parent = job.read(f"/proc/{entry}/stat").rpartition(")")[2].split()[1]
+        except (OSError, ValueError, IndexError):
+            continue
+        if is_it and job.read(f"/proc/{parent}/comm") != "gpt_ranks\n":
+            return int(entry)
+    return None
+
+
+def case_twin(here, checks, plain):
+    """Ranks have twins, and are killed on both nodes: srun sees no task end."""
+    trainer = Trainer(here, "twin", TRANSPCKPT_TWIN="1")
+    has = begin(here, checks, trainer, 5, "ranks 1", "-w", f"{here.nodes[0]},{here.nodes[1]}")
+    if has is None:
+        return
+    ranks = range(2 * PER_NODE)
+
+    def covered():
+        there = [supervisor(rank) for rank in ranks]
+        return all(there) and all(twins.covered_below(pid) for pid in there)
+    for rank in (3, 0):
+        if not checks.ok(cluster.until(covered, 60), "twin: all ranks have twins", here.story()):
+            return
+        job.signal_if_there(twins.processes(supervisor(rank))[0])
+        goes_on(checks, trainer, has, f"rank {rank} is killed")
+    finish(here, checks, trainer, plain, "two kills, and one step of srun")
+
+
 def main():
     cluster.needs()
     node.enter(other_users=True)
     if "#define HAVE_SODIUM 1" not in job.read(os.path.join(job.build_folder(), "config.h")):
         job.skip("the agent was built without libsodium")
     checks = job.Checks()
-    wanted = os.environ.get("CASE", "killed lost").split()
+    wanted = os.environ.get("CASE", "killed twin lost").split()
     with Nodes(3) as here:
         trainer = Trainer(here, "plain")
         del trainer.settings["SIMGPU_KERNEL_US"]
         trainer.submit("ranks 1", preloaded=False)
         checks.ok(trainer.ended("COMPLETED", "FAILED") and here.state_of(trainer.number) == "COMPLETED", "the plain run", here.story())
-        for case in (case_killed, case_lost, case_timeout, case_alone, case_rest):
+        for case in (case_killed, case_twin, case_lost, case_timeout, case_alone, case_rest):
             if case.__name__[5:] in wanted:
                 case(here, checks, trainer.out)
     checks.end()
