@@ -62,8 +62,10 @@ struct tpck_twin_set *tpck_twin_set_join(const char *session, uint32_t rank, uin
 	return set;
 }
 
-void tpck_twin_set_leave(struct tpck_twin_set *set)
+void tpck_twin_set_leave(struct tpck_twin_set *set, uint32_t rank)
 {
+	atomic_store(&set->seat[rank].supervisor, 0);
+	tpck_twin_set_say(set);
 	tpck_sys_munmap(set, tpck_twin_set_bytes(set->world));
 }
 

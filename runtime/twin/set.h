@@ -11,7 +11,8 @@
 
 /* The set of a rank that has this session. NULL: it is not there yet, or cannot be had, with *why then. */
 struct tpck_twin_set *tpck_twin_set_join(const char *session, uint32_t rank, uint32_t world, int32_t supervisor, int32_t living, const char **why);
-void tpck_twin_set_leave(struct tpck_twin_set *set);
+/* The rank's supervisor does not look at it any more. */
+void tpck_twin_set_leave(struct tpck_twin_set *set, uint32_t rank);
 
 /* Rank 0's supervisor: whether every rank is there, and none has a twin; then twins of a new epoch may begin, which they do where a port is free. */
 bool tpck_twin_set_is_free(const struct tpck_twin_set *set);

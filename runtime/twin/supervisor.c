@@ -283,7 +283,7 @@ static void leave_set(void)
 	if (!set)
 		return;
 	if (old)
-		tpck_twin_set_leave(old);
+		tpck_twin_set_leave(old, rank);
 	old = set;
 	set = NULL;
 	epoch = 0;
@@ -467,7 +467,7 @@ static bool fork_again(void)
 	tries = atomic_load(&page->held) ? TRIES_MAX : tries - 1;
 	/* A rank that the older set asks goes by that one: the newer set may not have all ranks. */
 	if (set && old && tpck_twin_set_is_due(old, rank)) {
-		tpck_twin_set_leave(set);
+		tpck_twin_set_leave(set, rank);
 		set = NULL;
 		epoch = 0;
 	}

@@ -4,6 +4,7 @@
 
 #include <signal.h>
 #include <stdint.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 
 #include "runtime/base/clock.h"
@@ -45,7 +46,7 @@ static void make(bool apart)
 	made->world = WORLD;
 	made->apart = apart;
 	made->magic = TPCK_TWIN_SET_MAGIC;
-	tpck_twin_set_leave(made);
+	munmap(made, tpck_twin_set_bytes(WORLD));
 	for (unsigned i = 1; i < WORLD; i++) {
 		unlink(path[i]);
 		if (link(path[0], path[i]))
@@ -158,7 +159,7 @@ static void apart(void)
 	const char *why;
 
 	for (unsigned i = 0; i < WORLD; i++)
-		tpck_twin_set_leave(set[i]);
+		tpck_twin_set_leave(set[i], i);
 	make(true);
 	here = join(0, &why);
 	(void)join(1, &why);
