@@ -383,21 +383,33 @@ static bool set_new(const char *path, uint32_t world, bool apart)
 	return true;
 }
 
+/* That of another rank here, by another name. */
+static bool is_linked(const struct agent *agent, const struct live *live, const char *path)
+{
+	char other[TPCK_PATH_MAX];
+
+	for (const struct live *any = agent->lives; any; any = any->next)
+		if (any != live && any->launch == live->launch && any->session->name.generation == live->session->name.generation && set_path(any, other) &&
+		    !link(other, path))
+			return true;
+	return false;
+}
+
 void twins_seat(struct agent *agent, const struct live *live)
 {
 	const struct tpck_session_name *name = &live->session->name;
 	const struct launch *launch = live->launch;
-	char path[TPCK_PATH_MAX], other[TPCK_PATH_MAX];
+	struct tpck_twin_set *set = NULL;
+	char path[TPCK_PATH_MAX];
 
-	if (!set_path(live, path))
-		return;
-	for (const struct live *any = agent->lives; any; any = any->next)
-		if (any != live && any->launch == launch && any->session->name.generation == name->generation && set_path(any, other) && !link(other, path))
-			return;
-	if (!set_new(path, launch->world, launch->apart)) {
-		tpck_log_warn("generation %" PRIu64 " has no twins: %s cannot be made: %m", name->generation, path);
+	if (set_path(live, path) && (is_linked(agent, live, path) || set_new(path, launch->world, launch->apart)))
+		set = tpck_shared_file_open(path, tpck_twin_set_bytes(launch->world));
+	if (!set) {
+		tpck_log_warn("generation %" PRIu64 " has no twins: what its supervisors share cannot be made in %s: %m", name->generation, live->session->path);
 		return;
 	}
+	atomic_store(&set->seat[name->rank].here, 1);
+	munmap(set, tpck_twin_set_bytes(launch->world));
 	if (launch->apart && !mirror_of(name->generation))
 		mirror_new(path, name->generation, launch->world);
 }

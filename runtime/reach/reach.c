@@ -87,15 +87,13 @@ static int spawn_between(void *argument)
 	return 0;
 }
 
-/* Starts the agent, which detaches itself. No signal reaches the program, and no wait() of the program's
- * sees a child. *alive is the end of a pipe that is at its end when the agent has gone into the
- * background, or has given up. */
 char *const *tpck_reach_environment(char *const *environment)
 {
 	size_t count = 0, bytes = 0;
 	char **copy, *at;
 
-	for (; environment[count]; count++)
+	/* A program may have none. */
+	for (; environment && environment[count]; count++)
 		bytes += strlen(environment[count]) + 1;
 	copy = tpck_sys_mmap(NULL, (count + 1) * sizeof *copy + bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (copy == MAP_FAILED)
@@ -108,6 +106,9 @@ char *const *tpck_reach_environment(char *const *environment)
 	return copy;
 }
 
+/* Starts the agent, which detaches itself. No signal reaches the program, and no wait() of the program's
+ * sees a child. *alive is the end of a pipe that is at its end when the agent has gone into the
+ * background, or has given up. */
 static int start_agent(const struct tpck_reach *who, const char *path, int *alive, struct tpck_error *err)
 {
 	enum { STACK = 32 << 10 };

@@ -48,7 +48,7 @@ struct tpck_twin_set *tpck_twin_set_join(const char *session, uint32_t rank, uin
 	atomic_thread_fence(memory_order_acquire);
 	(void)atomic_compare_exchange_strong(&set->processes, &processes, own);
 	if (set->world != world || set->version != TPCK_WIRE_VERSION)
-		*why = "rank 0 has another version";
+		*why = "the agent has another version";
 	else if (atomic_load(&set->processes) != own)
 		*why = "the ranks of this node do not see each other's processes";
 	if (*why) {
@@ -56,7 +56,6 @@ struct tpck_twin_set *tpck_twin_set_join(const char *session, uint32_t rank, uin
 		return NULL;
 	}
 	atomic_store(&set->seat[rank].living, living);
-	atomic_store(&set->seat[rank].here, 1);
 	atomic_store(&set->seat[rank].supervisor, supervisor);
 	tpck_twin_set_say(set);
 	return set;

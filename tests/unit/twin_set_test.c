@@ -57,7 +57,12 @@ static void make(bool apart)
 static struct tpck_twin_set *join(uint32_t rank, const char **why)
 {
 	/* Of processes only their numbers matter here; nobody is told anything. */
-	return tpck_twin_set_join(session[rank], rank, WORLD, 0x7ffffff0 + (int)rank, getpid(), why);
+	struct tpck_twin_set *joined = tpck_twin_set_join(session[rank], rank, WORLD, 0x7ffffff0 + (int)rank, getpid(), why);
+
+	/* The agent says so before. */
+	if (joined)
+		atomic_store(&joined->seat[rank].here, 1);
+	return joined;
 }
 
 static void joining(void)
