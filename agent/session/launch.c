@@ -254,6 +254,14 @@ static bool one_cut(struct launch *launch, uint64_t step)
 	return is_one;
 }
 
+static void uncommit(struct live *live, uint64_t step, enum tpck_image_state to)
+{
+	int i = live_image_of(live, step);
+
+	if (i >= 0)
+		live_image_state(live, (unsigned)i, TPCK_IMAGE_COMMITTED, to);
+}
+
 /*
  * All or none: until every image has changed its state the ones before are kept, and a process that takes one of these
  * back for a newer snapshot meanwhile undoes the rest.
@@ -265,9 +273,13 @@ static bool commit(struct agent *agent, struct launch *launch, uint64_t step)
 
 	for (; done < launch->world; done++) {
 		struct live *live = rank[done].live;
-		unsigned i = (unsigned)live_image_of(live, step);
-		struct tpck_image_header *header = live->images[i].map.header;
+		int found = live_image_of(live, step);
+		unsigned i = (unsigned)found;
+		struct tpck_image_header *header = found < 0 ? NULL : live->images[i].map.header;
 
+		/* All held it a moment ago, and this process has taken its image back since. */
+		if (!header)
+			break;
 		if (atomic_load(&header->state) != TPCK_IMAGE_COMMITTED &&
 		    (!live_image_state(live, i, TPCK_IMAGE_HELD, TPCK_IMAGE_COMMITTED)))
 			break;
@@ -278,15 +290,13 @@ static bool commit(struct agent *agent, struct launch *launch, uint64_t step)
 	}
 	if (done < launch->world) {
 		while (done--)
-			live_image_state(rank[done].live, (unsigned)live_image_of(rank[done].live, step), TPCK_IMAGE_COMMITTED,
-					 TPCK_IMAGE_HELD);
+			uncommit(rank[done].live, step, TPCK_IMAGE_HELD);
 		return false;
 	}
 	/* Only now do the images stay as they are while they are compared. */
 	if (launch->world > 1 && !one_cut(launch, step)) {
 		while (done--)
-			live_image_state(rank[done].live, (unsigned)live_image_of(rank[done].live, step), TPCK_IMAGE_COMMITTED,
-					 TPCK_IMAGE_ABANDONED);
+			uncommit(rank[done].live, step, TPCK_IMAGE_ABANDONED);
 		return false;
 	}
 	tpck_log_debug("committed step %" PRIu64 " of generation %" PRIu64, step, launch->generation);
@@ -369,9 +379,9 @@ static bool one_adopted_cut(struct launch *launch, uint64_t step)
 		return true;
 	for (uint32_t i = 0; i < launch->world; i++) {
 		const struct live *live = launch->here.row[i].live;
-		const struct live_image *image = &live->images[live_image_of(live, step)];
+		int found = live_image_of(live, step);
 
-		if (tpck_image_check(&image->map, image->path, NULL))
+		if (found < 0 || tpck_image_check(&live->images[found].map, live->images[found].path, NULL))
 			return false;
 	}
 	return one_cut(launch, step);

@@ -101,13 +101,16 @@ static uint32_t gather(struct tpck_view *view, const struct stat *parent, struct
 
 struct tpck_files_listing *tpck_files_listing_begin(int folder)
 {
-	struct tpck_view *view = atomic_load(&tpck_files_view);
 	struct tpck_files_listing *listing = NULL;
+	struct tpck_view *view = NULL;
 	struct stat parent;
 	int saved = errno;
 	uint32_t room = 0, slots = 4;
 
-	if (!tpck_files_idle() && !tpck_sys_fstatat(folder, "", &parent, AT_EMPTY_PATH) && tpck_view_lock(view)) {
+	/* Looking whether there is anything may find a table that another process of the job has made since. */
+	if (!tpck_files_idle())
+		view = atomic_load(&tpck_files_view);
+	if (view && !tpck_sys_fstatat(folder, "", &parent, AT_EMPTY_PATH) && tpck_view_lock(view)) {
 		room = gather(view, &parent, NULL, 0);
 		tpck_view_unlock(view);
 	}
