@@ -284,7 +284,7 @@ static void *mirror_main(void *argument)
 	return NULL;
 }
 
-/* Once. */
+/* May be called once for each. */
 static void mirror_end(struct mirror *mirror)
 {
 	atomic_store(&mirror->ends, true);
@@ -383,7 +383,7 @@ static bool set_new(const char *path, uint32_t world, bool apart)
 	return true;
 }
 
-/* That of another rank here, by another name. */
+/* Whether the file of another rank here has a name in this session, too. */
 static bool is_linked(const struct agent *agent, const struct live *live, const char *path)
 {
 	char other[TPCK_PATH_MAX];

@@ -148,7 +148,7 @@ def case_error():
 
 
 def case_node_lost():
-    """With its agent and all: the job ends, and goes on elsewhere by the same command."""
+    """A node is lost with its agent and all: the job ends, and goes on elsewhere by the same command."""
     with node.Cluster(3, memory="1g", TRANSPCKPT_PEERS="1") as cluster:
         run = Twins(cluster, 2, steps=500)
         for here in cluster.nodes:

@@ -142,7 +142,7 @@ def large_record():
             checks.ok(spilled, f"of {16 * goal} MiB of the record that are packed the twin has {held(twin):.0f} in memory", job.read(f"/proc/{twin}/maps")[-3000:])
             twins.kill(start)
             start.until(lambda: twins.taken_over(start) > number)  # pylint: disable=cell-var-from-loop
-            # Which is the living one now.
+            # The twin is the living one now.
             back = start.until(lambda: not re.search(r"j/keep/\S+ \(deleted\)", job.read(f"/proc/{twin}/maps")) or not start.running(), 30)  # pylint: disable=cell-var-from-loop
             checks.ok(back and start.running(), "a process that is live has none of it in files", job.read(f"/proc/{twin}/maps")[-3000:])
         ended_equal(this, start, "and takes over with the same bytes", takeovers=2)

@@ -866,7 +866,7 @@ static void ranks(void)
 static const char *const timed[] = {"t-first", "t-log", "t-second", "t-given"};
 enum { TIMED = sizeof timed / sizeof *timed };
 
-/* Each some ticks behind the one before it. */
+/* The program: files, each written some ticks behind the one before it. */
 static void timed_part(void)
 {
 	const struct timespec given[2] = {{1000000000, 7}, {1000000000, 7}}, pause = {0, 30000000};
