@@ -54,6 +54,7 @@ struct accord {
 	uint32_t ordinal;
 	uint64_t wanted;              /* the step that rank 0 wants; UINT64_MAX: the newest */
 	struct tpck_hello hello;      /* rank 0's */
+	bool moved;                   /* rank 0 was started on a spare node */
 	struct own_start own;         /* whether what all can go on from is to be gone on from */
 	struct tpck_inquiry inquiry;
 	uint64_t asked_ns;            /* when */

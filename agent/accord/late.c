@@ -72,7 +72,9 @@ static bool is_of(const struct launch *launch, const struct tpck_accord_message 
 		return false;
 	if (message->generation)
 		return message->generation == launch->generation;
-	return !accord->resumed && !tpck_ledger_where(accord->ledger, message->rank);
+	/* Who goes on in the place of one that has failed belongs to the next. */
+	return !accord->resumed && !(message->value & (TPCK_HELLO_IN_PLACE | TPCK_HELLO_TAKES_OVER | TPCK_HELLO_STANDS_IN)) &&
+	       !tpck_ledger_where(accord->ledger, message->rank);
 }
 
 bool accord_late_hear(struct launch *launch, const char *node, const struct tpck_accord_message *message,

@@ -330,7 +330,7 @@ static void hear_staged(struct agent *agent, struct launch *launch, const char *
 		      accord->point.generation);
 	start = accord_message(launch, TPCK_ACCORD_START);
 	start.value = TPCK_BEGINS_STAGED;
-	start.value2 = hello_ports();
+	start.value2 = hello_ports() | (accord->moved ? TPCK_ACCORD_MOVED : 0);
 	accord_do_and_tell_all(agent, launch, &start, accord->own.said, strlen(accord->own.said) + 1);
 }
 
@@ -374,6 +374,7 @@ static void hear_member(struct agent *agent, struct launch *launch, const char *
 	if (message->rank == 0) {
 		accord->ordinal = message->ordinal;
 		accord->wanted = message->step;
+		accord->moved = message->value & TPCK_HELLO_STANDS_IN;
 	}
 	if (launch->closed) {
 		accord_late_consider(launch);
@@ -530,6 +531,8 @@ void accord_start_obey(struct agent *agent, struct launch *launch, const struct 
 		accord->resumed = message->value == TPCK_BEGINS_STAGED;
 		launch->own = message->value == TPCK_BEGINS_OWN;
 		accord->ports = message->value2;
+		if (!(message->value2 & TPCK_ACCORD_MOVED) || !peers_address(accord->leader, launch->meeting_host, sizeof launch->meeting_host))
+			launch->meeting_host[0] = '\0';
 		accord->phase = ACCORD_RUNNING;
 		accord->until_ns = accord->next_ns = 0;
 		forget_choice(accord);

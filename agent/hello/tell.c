@@ -37,6 +37,7 @@ static struct tpck_welcome welcome_of(const struct hello_job *h, size_t i)
 		w.log_offset = offer->cut.offset;
 		w.tries = tpck_program_tries(part->program, &offer->point);
 		memcpy(w.meeting_ports, h->meeting_ports, sizeof w.meeting_ports);
+		snprintf(w.meeting_host, sizeof w.meeting_host, "%s", h->launch->meeting_host);
 		w.expected_ns = h->own.expected_ns;
 		snprintf(w.choice, sizeof w.choice, "%s", h->own.said);
 	}

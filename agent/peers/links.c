@@ -571,9 +571,8 @@ static void take_there(struct peer *peer, const struct tpck_peer_message *messag
 
 static void take_node(struct peer *peer, const struct tpck_peer_message *message, char *text, size_t count)
 {
-	(void)peer;
 	(void)message;
-	nodes_said(text, count);
+	nodes_said(peer, text, count);
 }
 
 /* Who hears which message of a peer that is known; others are for who has something carried. `text` has `count` bytes and a NUL behind them. CHUNK comes in

@@ -30,6 +30,7 @@ struct peer {
 	bool staying;              /* it does not want to end; of those that mpirun has started */
 	bool ending;               /* it is told to */
 	char *where;               /* its addresses, where it has said them */
+	char first[TPCK_TRANSPORT_ADDRESS]; /* the first of those that it has said by NODE; "": none yet. Under the lock */
 	uint64_t begun_ns, heard_ns;
 	size_t window;             /* bytes of chunks that may be under way to it: what the link takes in a second (outgoing.c) */
 	struct peer *next;

@@ -2,12 +2,14 @@
 /* Which addresses are the job's own: each agent tells its peers all that its node has, and the library finds there in a file what they have said. */
 #include "config.h"
 
+#include <arpa/inet.h>
 #include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "agent/peers/peers_private.h"
+#include "runtime/base/lock_order.h"
 #include "runtime/base/log.h"
 #include "runtime/peer/address.h"
 #include "runtime/peer/rendezvous.h"
@@ -74,17 +76,53 @@ static bool add_line(const char *line)
 	return !IN6_IS_ADDR_LOOPBACK(&six.sin6_addr) && !IN6_IS_ADDR_UNSPECIFIED(&six.sin6_addr) && add(address);
 }
 
-void nodes_said(const char *text, size_t count)
+/* Without its port. */
+static bool print_host(const struct sockaddr *given, char *address, size_t size)
+{
+	struct sockaddr_in6 six;
+	struct sockaddr_in four;
+
+	if (given->sa_family == AF_INET) {
+		memcpy(&four, given, sizeof four);
+		return inet_ntop(AF_INET, &four.sin_addr, address, (socklen_t)size);
+	}
+	memcpy(&six, given, sizeof six);
+	return inet_ntop(AF_INET6, &six.sin6_addr, address, (socklen_t)size);
+}
+
+bool peers_address(const char *node, char *address, size_t size)
+{
+	char line[TPCK_TRANSPORT_ADDRESS] = "";
+	struct sockaddr_storage given;
+	struct tpck_local own;
+	socklen_t bytes;
+
+	if (strcmp(node, peers.node) == 0)
+		return tpck_address_local(&own, 1) && print_host((const struct sockaddr *)&own.address, address, size);
+	pthread_mutex_lock(&peers.lock);
+	for (const struct peer *peer = peers.list; peer && !line[0]; peer = peer->next)
+		if (peer->state == PEER_KNOWN && strcmp(peer->other.node, node) == 0)
+			memcpy(line, peer->first, sizeof line);
+	pthread_mutex_unlock(&peers.lock);
+	return line[0] && !tpck_address_read(line, &given, &bytes) && print_host((const struct sockaddr *)&given, address, size);
+}
+
+void nodes_said(struct peer *peer, const char *text, size_t count)
 {
 	char path[TPCK_PATH_MAX], line[TPCK_TRANSPORT_ADDRESS];
 	const char *end, *last = text + count;
 	struct tpck_error err = {0};
-	bool more = false;
+	bool more = false, first = true;
 
 	for (unsigned lines = 0; lines < LOCAL_MOST && (end = memchr(text, '\n', (size_t)(last - text))); text = end + 1, lines++)
 		if (end - text < (long)sizeof line) {
 			snprintf(line, sizeof line, "%.*s", (int)(end - text), text);
 			more |= add_line(line);
+			pthread_mutex_lock(&peers.lock);
+			if (first)
+				memcpy(peer->first, line, sizeof peer->first);
+			pthread_mutex_unlock(&peers.lock);
+			first = false;
 		}
 	if (!more)
 		return;

@@ -59,6 +59,11 @@ bool peers_on(void);
 bool peers_awaited(void);
 /* Others may be there whom this one does not know yet, or whom the event loop has not heard of. */
 bool peers_settling(void);
+/* Any thread. An address of this node, or of one that is a peer, as the others reach it, without a port: the first of those that it has said. False: none
+ * is known. */
+bool peers_address(const char *node, char *address, size_t size);
+/* When something came from an agent of this host last, by CLOCK_MONOTONIC; 0: it is no peer. Any thread. */
+uint64_t peers_heard_ns(const char *host);
 /* This node is a peer. Any thread. */
 bool peers_has(const char *node);
 

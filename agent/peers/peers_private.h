@@ -35,7 +35,7 @@ void meeting_where(struct peer *peer, const char *text, size_t count);
 bool meeting_there(char *text, size_t count, char **addresses);
 /* Which addresses are the job's own (own_addresses.c): the thread's. A peer is known now: it is told this node's; and what one has said of its own. */
 void nodes_known(struct peer *peer);
-void nodes_said(const char *text, size_t count);
+void nodes_said(struct peer *peer, const char *text, size_t count);
 /* The event loop's: ranks that wait for other nodes, and need not any more. */
 void meeting_consider(struct agent *agent);
 /* When somebody who waits so is to be looked after. */

@@ -195,6 +195,18 @@ bool peers_has(const char *node)
 	return has;
 }
 
+uint64_t peers_heard_ns(const char *host)
+{
+	uint64_t heard = 0;
+
+	pthread_mutex_lock(&peers.lock);
+	for (const struct peer *peer = peers.list; peer; peer = peer->next)
+		if (peer->state == PEER_KNOWN && strcmp(peer->other.host, host) == 0 && peer->heard_ns > heard)
+			heard = peer->heard_ns;
+	pthread_mutex_unlock(&peers.lock);
+	return heard;
+}
+
 void peers_heard(uint64_t generation)
 {
 	pthread_mutex_lock(&peers.lock);

@@ -181,6 +181,7 @@ static void take_message(struct agent *agent, struct client *client, const struc
 	const struct tpck_hello *hello = payload;
 	const struct tpck_ending *ending = payload;
 	const struct tpck_meet *meet = payload;
+	const struct tpck_spare *spare = payload;
 
 	if (!tpck_message_is_sound(head, payload)) {
 		tpck_log_warn("process %d sent a message of type %d and %u bytes, which is none", (int)client->pid, head->type, head->bytes);
@@ -194,6 +195,9 @@ static void take_message(struct agent *agent, struct client *client, const struc
 		files_begin();
 	} else if (head->type == TPCK_MSG_LOOK) {
 		session_beyond->look(client);
+	} else if (head->type == TPCK_MSG_SPARE) {
+		agent->served = client->spare = true;
+		client->spare_ranks = spare->ranks;
 	} else if (head->type == TPCK_MSG_MEET) {
 		session_beyond->meet(client, meet);
 	} else if (head->type == TPCK_MSG_ENDING && client->files) {

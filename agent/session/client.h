@@ -26,6 +26,8 @@ struct client {
 	uint64_t look;      /* the number of its LOOK; 0: none is to be answered */
 	uint64_t meets_until_ns; /* it waits for others' agents until then; 0: it does not */
 	uint32_t meets;     /* of so many nodes; 0: it does not say */
+	bool spare;         /* it starts ranks of other nodes, so many at most: */
+	uint32_t spare_ranks;
 	bool files, ended;  /* it writes files; it is at its end, and has not failed */
 	struct client *next;
 };

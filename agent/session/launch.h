@@ -35,6 +35,7 @@ struct launch {
 	bool died_any;         /* one of them did not end well */
 	uint32_t began;        /* so many of its ranks here have come to a first boundary */
 	bool loaded;           /* of which one had loaded what the job had saved */
+	char meeting_host[64]; /* where its ranks meet, if that is not where their launcher has said; "" else */
 	bool own;              /* there was something to go on from, which stays, and they began as they would without the library */
 
 	uint64_t stalled_ns;   /* when it was said that no rank gets on; 0: they do */

@@ -21,7 +21,6 @@
 #include "runtime/base/shared_file.h"
 #include "runtime/peer/protocol.h"
 #include "runtime/wire/segment.h"
-#include "runtime/wire/twin_set.h"
 
 /* Nobody says that a supervisor is gone: it is looked at so often. */
 enum { LOOK_SEC = 1 };
@@ -266,6 +265,23 @@ static void lost(struct agent *agent, const char *node, const char *host)
 }
 
 const struct peers_hearer twins_hears = {.met = met, .lost = lost, .said = said};
+
+void twins_each(void (*visit)(void *context, uint64_t generation, struct tpck_twin_set *set), void *context)
+{
+	for (struct mirror *mirror = mirrors; mirror; mirror = mirror->next)
+		if (!atomic_load(&mirror->ends)) {
+			visit(context, mirror->generation, mirror->set);
+			say(mirror, false);
+		}
+}
+
+void twins_each_seat(void (*visit)(void *context, uint64_t generation, uint32_t world, uint32_t rank, const struct tpck_twin_seat *seat), void *context)
+{
+	for (const struct mirror *mirror = mirrors; mirror; mirror = mirror->next)
+		for (uint32_t i = 0; i < mirror->set->world; i++)
+			if (atomic_load(&mirror->set->seat[i].here))
+				visit(context, mirror->generation, mirror->set->world, i, &mirror->set->seat[i]);
+}
 
 /* ---- memory ------------------------------------------------------------------------------------- */
 

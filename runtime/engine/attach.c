@@ -133,7 +133,8 @@ int tpck_attach_hello(bool resume)
 		.library = engine->library, .start_folder = engine->start_folder, .ranks = &engine->ranks,
 		.resume = strcmp(setting, "never") != 0, .late = !resume, .resume_step = UINT64_MAX,
 		.control_at = engine->control,
-		.flags = (tpck_following() ? TPCK_HELLO_FORWARD | TPCK_HELLO_TAKES_OVER : way_of(setting)) | (tpck_supervisor_again() ? TPCK_HELLO_IN_PLACE : 0),
+		.flags = (tpck_following() ? TPCK_HELLO_FORWARD | TPCK_HELLO_TAKES_OVER : way_of(setting)) | (tpck_supervisor_again() ? TPCK_HELLO_IN_PLACE : 0) |
+			 (tpck_supervisor_stands_in() ? TPCK_HELLO_STANDS_IN : 0),
 		.failure = tpck_twin_page() ? atomic_load(&tpck_twin_page()->failure) : 0, .forward_max_ns = tpck_begun_limit_ns(),
 	};
 	struct tpck_error err = {0};

@@ -146,6 +146,11 @@ static bool is_to_have_twin(void)
 	return !tool && (is_this || (ranks.world > 1 && !getenv(TPCK_TWIN_BELOW)));
 }
 
+static TPCK_AT_START bool has_supervisors(void)
+{
+	return strcmp(engine->settings.twin, "off") != 0;
+}
+
 static bool no_twin_said;
 
 static void say_no_twin(const char *why)
@@ -157,10 +162,12 @@ static void say_no_twin(const char *why)
 /* The process that goes on from here may be another one. */
 static enum tpck_twin_role take_place(struct tpck_thread *self)
 {
+	struct tpck_supervised how = {.twins = engine->settings.twin[0] == '1', .stands_in = getenv(TPCK_TWIN_STANDS_IN) != NULL};
 	enum tpck_twin_role role = TPCK_TWIN_ALONE;
 	struct tpck_ranks ranks = {0};
 	const char *why = NULL;
 
+	unsetenv(TPCK_TWIN_STANDS_IN);
 	tpck_ranks_find(&ranks);
 	if (ranks.world > 1)
 		setenv(TPCK_TWIN_BELOW, "1", 1);
@@ -172,7 +179,7 @@ static enum tpck_twin_role take_place(struct tpck_thread *self)
 	else if (strcmp(engine->settings.resume, "auto") != 0 && strcmp(engine->settings.resume, "must") != 0 && strcmp(engine->settings.resume, "forward") != 0)
 		why = "TRANSPCKPT_RESUME is none of auto, forward and must";
 	else
-		role = tpck_supervise(ranks.rank, ranks.world, &why);
+		role = tpck_supervise(ranks.rank, ranks.world, &how, &why);
 	if (why)
 		say_no_twin(why);
 	engine->pid = getpid();
@@ -204,7 +211,7 @@ TPCK_AT_START void tpck_engine_start(const char *library_path, char *const *argu
 	if (engine->settings.disable)
 		goto out;
 	engine->library = library_path;
-	if (engine->settings.twin[0] == '1' && is_to_have_twin())
+	if (has_supervisors() && is_to_have_twin())
 		role = take_place(self);
 	if (tpck_identity_job(&engine->settings, engine->job))
 		goto out;
@@ -342,7 +349,7 @@ void tpck_engine_device(const struct tpck_device *device)
 			tpck_follow_device();
 			if (tpck_engine_mode() == TPCK_MODE_EARLY && !tpck_attach(false)) {
 				tpck_engine_mode_set(TPCK_MODE_LIVE);
-				if (engine->settings.twin[0] == '1' && !tpck_twin_page() && !no_twin_said)
+				if (has_supervisors() && !tpck_twin_page() && !no_twin_said)
 					say_no_twin("neither transpckpt run --twin nor a launcher of ranks has started this very process");
 				if (engine->uncaptured && engine->uncaptured_why)
 					tpck_log_warn(UNCAPTURED, engine->uncaptured_why);

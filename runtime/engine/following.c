@@ -546,6 +546,8 @@ static void meet_among_twins(void)
 		return;
 	snprintf(port, sizeof port, "%u", tpck_supervisor_port());
 	setenv("MASTER_PORT", port, 1);
+	if (tpck_twin_page()->host[0] && getenv("MASTER_ADDR"))
+		setenv("MASTER_ADDR", tpck_twin_page()->host, 1);
 	if (getenv("TORCHELASTIC_USE_AGENT_STORE"))
 		setenv("TORCHELASTIC_USE_AGENT_STORE", "False", 1);
 }

@@ -175,6 +175,11 @@ static void meet_anew(void)
 	char port[16];
 
 	tpck_restart_meet(ports[1]);
+	if (engine->welcome.meeting_host[0]) {
+		tpck_supervisor_meet_at(engine->welcome.meeting_host);
+		if (getenv("MASTER_ADDR"))
+			setenv("MASTER_ADDR", engine->welcome.meeting_host, 1);
+	}
 	/* A process that a supervisor has forked once more may still meet other ranks' old ones. */
 	if (!ports[0] || !getenv("MASTER_PORT") || !(tpck_supervisor_again() || (shared && restarted)))
 		return;

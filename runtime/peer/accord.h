@@ -31,7 +31,7 @@ enum tpck_accord_kind {
 			       * attempt. What was made ready before counts no more */
 	TPCK_ACCORD_STAGED,   /* to a STAGE, of all ranks there, with its value2. value 0: done; 1: rank cannot, a text says why; 2: nor can it, since
 			       * the node is gone that was to give its part */
-	TPCK_ACCORD_START,    /* leader: go. generation; value: enum tpck_begins; value2: ports to meet at; a text for the user */
+	TPCK_ACCORD_START,    /* leader: go. generation; value: enum tpck_begins; value2: ports to meet at, and TPCK_ACCORD_MOVED; a text for the user */
 	TPCK_ACCORD_INJECTED, /* to the leader, and to the next one again: all ranks there are ready to go live; value 1: some are live. parent, step: where */
 	TPCK_ACCORD_LIVE,     /* leader: they do */
 	TPCK_ACCORD_OVER,     /* a rank could not go on from parent and step: all begin anew. value 1: with the same once more */
@@ -68,7 +68,16 @@ enum tpck_accord_kind {
 	TPCK_ACCORD_SAVED,    /* to all. value: enum tpck_left_end, of generation, at step; of a failure a text says why */
 	/* Of twins, by `generation`; `number` is 0. */
 	TPCK_ACCORD_TWINS,    /* struct tpck_accord_twins and so many seats: from rank 0's node to all, and from the others to that */
+	/* Of spare nodes (agent/spares). `number` is 0. */
+	TPCK_ACCORD_SPARE,    /* to all: value ranks may be started here; a text: this node's addresses, a line each. value2 0: it is a spare node no more */
+	TPCK_ACCORD_COMMAND,  /* to a spare: how rank, of world, of generation was started here: the text of runtime/wire/command.h. value 1: the rank has ended */
+	TPCK_ACCORD_BALLOT,   /* from a spare to all: may the ranks of this host be started here? A host, 128 bytes */
+	TPCK_ACCORD_VOTE,     /* to a BALLOT, with its text: they may, as far as this node is concerned: that host has been lost for long enough */
+	TPCK_ACCORD_STAND,    /* from a spare to all: the ranks that this host had, of generation, are started here. A host, 128 bytes */
 };
+
+/* Rank 0 was started on a spare node: ranks meet at the leader's, and not where their launcher has said. */
+#define TPCK_ACCORD_MOVED (1ull << 32)
 
 /* Whom a leader takes in. */
 enum tpck_lead {

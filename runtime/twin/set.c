@@ -186,6 +186,9 @@ bool tpck_twin_set_is_undecided(const struct tpck_twin_set *set, uint32_t rank, 
 {
 	bool news = tpck_clock_monotonic_ns() < since_ns + NEWS_NS;
 
+	/* What follows from that is not for a rank to say. */
+	if (atomic_load(&set->away))
+		return true;
 	for (uint32_t i = 0; i < set->world; i++) {
 		const struct tpck_twin_seat *seat = &set->seat[i];
 		int32_t living = atomic_load(&seat->living), supervisor = atomic_load(&seat->supervisor);

@@ -31,6 +31,8 @@
 enum { LOOK_MS = 100, PAUSE_MS = 1000, TWINS_MAX = 3 };
 /* How often the program is forked once more before it holds a snapshot. */
 enum { TRIES_MAX = 3 };
+/* As wait(2) has it: what was started on a spare node ended with a status of 1 before it was live. */
+enum { STANDS_IN_STATUS = 1 << 8 };
 /* One that was there for so long had nothing against it. */
 #define LASTED_NS 600000000000ull
 /* How often it is looked what another rank's supervisor has decided, and how long at all. */
@@ -53,6 +55,7 @@ static unsigned twins_ended;  /* one behind the other, before any took over */
 static uint64_t ended_ns;     /* when the program ended that ended last */
 static uint64_t next_twin_ns, twin_ns; /* when there may be one; since when there is one */
 
+static bool twins;            /* there are to be some */
 /* Of several ranks. */
 static uint32_t rank, world;
 static struct tpck_twin_set *set; /* NULL: the program has held no snapshot yet */
@@ -90,6 +93,11 @@ void tpck_supervisor_excuse(enum tpck_twin_excuse excuse)
 		atomic_store(&page->excuse, excuse);
 }
 
+bool tpck_supervisor_stands_in(void)
+{
+	return page && atomic_load(&page->stands_in);
+}
+
 bool tpck_supervisor_again(void)
 {
 	return page && atomic_load(&page->again) && atomic_load(&page->living) == tpck_sys_getpid();
@@ -114,6 +122,12 @@ void tpck_supervisor_follows(void)
 		return;
 	atomic_store(&set->seat[rank].follows, epoch);
 	tpck_twin_set_say(set);
+}
+
+void tpck_supervisor_meet_at(const char *host)
+{
+	if (page)
+		snprintf(page->host, sizeof page->host, "%s", host);
 }
 
 unsigned tpck_supervisor_port(void)
@@ -630,6 +644,20 @@ static void look_at_stall(void)
 
 /* ---- several ranks ------------------------------------------------------------------------------------- */
 
+/* This node has not heard for too long from the half of the job's agents: a spare node may be about to take its ranks over. */
+static void look_at_lease(void)
+{
+	uint64_t until = shared() ? atomic_load(&shared()->lease_ns) : 0;
+
+	if (!until || told_to_end || tpck_clock_monotonic_ns() < until)
+		return;
+	tpck_log_error("process %d is ended: this node hears less than half of the job's agents, and a spare node may go on with its ranks", living);
+	told_to_end = true;
+	end_twin();
+	if (!undecided.waits)
+		tpck_sys_kill(living, SIGKILL);
+}
+
 /* What others of the set have said. */
 static void look_at_set(void)
 {
@@ -677,7 +705,7 @@ static bool epoch_begins(void)
 
 static bool wants_twin(void)
 {
-	if (twin || atomic_load(&page->left) || twins_ended >= TWINS_MAX || !atomic_load(&page->held))
+	if (!twins || twin || atomic_load(&page->left) || twins_ended >= TWINS_MAX || !atomic_load(&page->held))
 		return false;
 	return world > 1 ? epoch_begins() : tpck_clock_monotonic_ns() >= next_twin_ns;
 }
@@ -692,12 +720,14 @@ static enum tpck_twin_role supervise(void)
 	for (;;) {
 		siginfo_t info;
 		/* A twin is there, or there is nothing to look at: only signals tell. */
-		int number = tpck_sys_sigtimedwait(&all, &info, undecided.waits ? &soon : twin || twins_ended == TWINS_MAX ? NULL : &look, 8);
+		bool still = (twin || twins_ended == TWINS_MAX) && !(shared() && atomic_load(&shared()->voters));
+		int number = tpck_sys_sigtimedwait(&all, &info, undecided.waits ? &soon : still ? NULL : &look, 8);
 
 		if (number > 0)
 			pass_on(number);
 		look_at_children();
 		look_at_stall();
+		look_at_lease();
 		look_at_set();
 		if (set)
 			tpck_twin_set_say(set);
@@ -720,7 +750,7 @@ static enum tpck_twin_role supervise(void)
 	}
 }
 
-enum tpck_twin_role tpck_supervise(uint32_t own_rank, uint32_t ranks, const char **why)
+enum tpck_twin_role tpck_supervise(uint32_t own_rank, uint32_t ranks, const struct tpck_supervised *how, const char **why)
 {
 	const struct sigaction standard = {.sa_handler = SIG_DFL};
 	sigset_t all;
@@ -738,6 +768,11 @@ enum tpck_twin_role tpck_supervise(uint32_t own_rank, uint32_t ranks, const char
 	}
 	rank = own_rank;
 	world = ranks;
+	twins = how->twins;
+	/* What was started on a spare node goes on as one that is forked once more does: where that fails it was no success. */
+	atomic_store(&page->stands_in, how->stands_in);
+	atomic_store(&page->again, how->stands_in);
+	status_before = how->stands_in ? STANDS_IN_STATUS : 0;
 	page->input_at = tpck_sys_lseek(STDIN_FILENO, 0, SEEK_CUR);
 	own_group = getpgrp();
 	sigfillset(&all);

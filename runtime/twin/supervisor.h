@@ -38,6 +38,7 @@ struct tpck_twin_page {
 	_Atomic uint32_t spent;          /* the living one has read what cannot be read twice. [living] */
 	_Atomic uint32_t left;           /* the living one executes another program, which has no twin. [living] */
 	_Atomic uint32_t excuse;         /* enum tpck_twin_excuse. [living] */
+	_Atomic uint32_t stands_in;      /* the process was started on a spare node, in the place of one whose node is lost. [supervisor] */
 	_Atomic uint32_t stalls;         /* 1: the living one has ended no iteration for long. [twin] */
 	_Atomic uint64_t continued_ns;   /* CLOCK_MONOTONIC at which the living one was last told to go on, having been stopped. [supervisor] */
 	_Atomic uint64_t proven;         /* iterations that the twin has repeated. [twin] */
@@ -45,6 +46,7 @@ struct tpck_twin_page {
 	uint64_t died_at;                /* iterations that were done at the last one. [twin] */
 	uint64_t differed_ns;            /* CLOCK_MONOTONIC: when it was last said at `warn` that a twin ends; 0: never. [twin] */
 	int64_t input_at;                /* place in standard input at the start, if that is a file. [supervisor] */
+	char host[64];                   /* where rank 0 is, if that is not where the launcher has said; "" else. [living] */
 	char session[256];               /* of the living one, before `held` counts. [living] */
 	char folder[256];                /* of the twin's own, in memory; the supervisor removes it. [twin] */
 };
@@ -55,13 +57,20 @@ enum tpck_twin_role {
 	TPCK_TWIN_TWIN,
 };
 
+struct tpck_supervised {
+	bool twins;     /* there are to be twins; else the program is forked once more where it is ended, at best */
+	bool stands_in; /* it was started on a spare node, and goes on from what there is, or ends */
+};
+
 /* In a process with one thread that has not begun: forks the program, and returns there, and in each twin. In the supervisor the function does not return.
- * ALONE: there is none; *why says why, if that is worth a line. Of several ranks, all on this node, each has its supervisor, and they act together. */
-enum tpck_twin_role tpck_supervise(uint32_t rank, uint32_t world, const char **why);
+ * ALONE: there is none; *why says why, if that is worth a line. Of several ranks each has its supervisor, and they act together. */
+enum tpck_twin_role tpck_supervise(uint32_t rank, uint32_t world, const struct tpck_supervised *how, const char **why);
 /* NULL in a process without a supervisor. */
 struct tpck_twin_page *tpck_twin_page(void);
 /* Whether this process stands in the place of one that was ended, and goes on by itself as any start does. */
 bool tpck_supervisor_again(void);
+/* Whether it was started on a spare node. */
+bool tpck_supervisor_stands_in(void);
 /* The program has read from standard input: where that is no file it cannot be forked once more. */
 void tpck_supervisor_spent(void);
 /* The program: one that ends with a status other than 0 has this excuse. */
@@ -70,6 +79,8 @@ void tpck_supervisor_excuse(enum tpck_twin_excuse excuse);
 void tpck_supervisor_stalls(void);
 /* The twin: it runs forward, and can take over. */
 void tpck_supervisor_follows(void);
+/* Where rank 0 is, if that is not where the launcher has said; ranks that start from here on are to meet there. */
+void tpck_supervisor_meet_at(const char *host);
 /* The twin of one of several ranks: the port at which they meet, of their own; 0: there is none. */
 unsigned tpck_supervisor_port(void);
 /* This process is about to execute a program; and could not. */
@@ -78,6 +89,8 @@ void tpck_supervisor_leaves(bool leaves);
 bool tpck_supervisor_forks(void);
 /* The variable by which `transpckpt run --twin` says of which process it is, by its number: a program that this one starts has it, too. */
 #define TPCK_TWIN_PROCESS "TPCK_TWIN_PROCESS"
+/* The variable by which a spare node's command says that it starts this process in the place of one whose node is lost. */
+#define TPCK_TWIN_STANDS_IN "TPCK_TWIN_STANDS_IN"
 /* The variable that says, in a program that has a twin and in what it starts, that there is one. */
 #define TPCK_TWIN_BELOW "_TRANSPCKPT_TWIN_BELOW"
 

@@ -42,6 +42,8 @@ bool tpck_message_is_sound(const struct tpck_message *head, const void *payload)
 		return head->bytes >= sizeof(struct tpck_diverged);
 	case TPCK_MSG_BEGUN:
 		return head->bytes == sizeof(struct tpck_begun);
+	case TPCK_MSG_SPARE:
+		return head->bytes == sizeof(struct tpck_spare);
 	case TPCK_MSG_ENDING:
 		return head->bytes >= sizeof(struct tpck_ending);
 	default:

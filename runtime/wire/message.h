@@ -40,6 +40,8 @@ enum tpck_message_type {
 	TPCK_MSG_ID,         /* library -> agent, and on to the other ranks of the launch, wherever they are: struct tpck_communicator_id. It may be
 			      * lost: who lacks one asks again */
 	TPCK_MSG_BEGUN,      /* library -> agent: struct tpck_begun; a process that has not gone on from a snapshot came to its first boundary */
+	TPCK_MSG_SPARE,      /* command -> agent: struct tpck_spare; ranks of other nodes may be started here as long as the connection is there */
+	TPCK_MSG_STAND,      /* agent -> command: struct tpck_stand; that rank is to be started here */
 };
 
 struct tpck_message {
@@ -58,6 +60,7 @@ enum {
 	TPCK_HELLO_OWN = 256,  /* what there is to go on from is told of, kept, and not offered: the program begins as it would without the library */
 	TPCK_HELLO_FORWARD = 512, /* it is offered, whatever the program's own checkpoint would cost */
 	TPCK_HELLO_IN_PLACE = 2048, /* it was forked once more by its supervisor, in the place of one that has failed */
+	TPCK_HELLO_STANDS_IN = 8192, /* it was started on a spare node, in the place of one whose node is lost */
 	TPCK_HELLO_SUPERVISED = 4096, /* it has a supervisor, which looks for what those of the other ranks share (wire/twin_set.h) in its session */
 	TPCK_HELLO_TAKES_OVER = 1024, /* a twin of who has died: what has been compared with the device's digests once is not compared again, as it does that while it copies */
 };
@@ -106,6 +109,7 @@ struct tpck_welcome {
 	char session[256];            /* absolute path of the session folder */
 	char notice[512];             /* a line for the user (why there is no offer, what differs), or "" */
 	uint64_t expected_ns;         /* with an offer: from the start of the process until it is live, as measured before; 0: it was not */
+	char meeting_host[64];        /* with an offer: where rank 0 is, if that is not where the launcher has said; or "" */
 	char choice[400];             /* with an offer: what that takes, and what the program's own checkpoint would; or "" */
 };
 
@@ -136,6 +140,17 @@ struct tpck_begun {
 	uint32_t loads;               /* so many files that the job had saved were opened before, */
 	uint32_t reserved;
 	uint64_t load[TPCK_BEGUN_LOADS]; /* whose names have these patterns (view/view.h), each once */
+};
+
+struct tpck_spare {
+	uint32_t ranks;         /* so many can be started */
+	uint32_t reserved;
+};
+
+struct tpck_stand {
+	uint64_t generation;    /* whose rank it was */
+	uint32_t rank, world;
+	char command[256];      /* file with the text of runtime/wire/command.h, which the command removes */
 };
 
 struct tpck_ending {

@@ -85,6 +85,13 @@ bool peers_settling(void) { return false; }
 const char *peers_host(void) { return "host"; }
 uint64_t peers_generation(void) { return GENERATION - 1; }
 void peers_heard(uint64_t generation) { (void)generation; }
+bool peers_address(const char *node, char *address, size_t size)
+{
+	(void)node;
+	(void)address;
+	(void)size;
+	return false;
+}
 static void committed(struct launch *launch) { (void)launch; }
 static const struct session_beyond beyond = {.committed = committed};
 void files_each_owed(void (*visit)(void *context, const char *path, uint64_t pattern, uint64_t order, uint64_t timeline, uint64_t step), void *context)

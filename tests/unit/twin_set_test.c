@@ -138,6 +138,9 @@ static void undecided(void)
 	ok(tpck_twin_set_is_undecided(set[1], 1, 0), "its supervisor has looked, and has not said anything yet");
 	atomic_store(&set[2]->seat[2].ended, 1);
 	ok(!tpck_twin_set_is_undecided(set[1], 1, 0), "its supervisor has said that it has ended");
+	atomic_store(&set[0]->away, 1);
+	ok(tpck_twin_set_is_undecided(set[1], 1, 0), "a node is lost, whose ranks a spare one may take over");
+	atomic_store(&set[0]->away, 0);
 }
 
 static void once_more(void)

@@ -37,6 +37,7 @@
 #include "agent/session/sessions.h"
 #include "agent/session/stall.h"
 #include "agent/session/watermark.h"
+#include "agent/spares/spares.h"
 #include "agent/twins/twin_sets.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/door.h"
@@ -63,6 +64,7 @@ static const struct loop_part *const parts[] = {
 	&peers_loop,
 	&copies_found_loop,
 	&twins_loop,
+	&spares_loop,
 	&adoption_loop,
 	&hello_loop,
 	&own_loop,
@@ -96,7 +98,7 @@ static const struct session_beyond beyond = {
 	.query = status_answer,
 };
 /* Who hears what happens between nodes. */
-static const struct peers_hearer *const hearers[] = {&copies_hears, &accord_hears, &salvage_hears, &twins_hears, &leaving_hears};
+static const struct peers_hearer *const hearers[] = {&copies_hears, &accord_hears, &salvage_hears, &twins_hears, &spares_hears, &leaving_hears};
 static int report_fd = -1; /* the starter waits here for "" (ready) or a line */
 
 static void usage(FILE *to)

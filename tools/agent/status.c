@@ -11,6 +11,7 @@
 #include "agent/session/events.h"
 #include "agent/session/sessions.h"
 #include "agent/session/watermark.h"
+#include "agent/spares/spares.h"
 #include "tools/agent/status.h"
 
 void status_answer(struct agent *agent, struct client *client)
@@ -45,6 +46,7 @@ void status_answer(struct agent *agent, struct client *client)
 	json_object_object_add(json, "sessions", sessions);
 	peers_status(json);
 	copies_status(json);
+	spares_status(json);
 	text = json_object_to_json_string_ext(json, JSON_C_TO_STRING_PLAIN);
 	client_send(client, TPCK_MSG_ANSWER, text, strlen(text) + 1);
 	json_object_put(json);

@@ -75,5 +75,6 @@ int verb_infer(int argc, char **argv);
 int verb_doctor(int argc, char **argv);
 int verb_report(int argc, char **argv);
 int verb_top(int argc, char **argv);
+int verb_spare(int argc, char **argv);
 
 #endif

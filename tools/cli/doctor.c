@@ -443,7 +443,7 @@ static void examine_twin(struct examination *e)
 	struct tpck_cgroup group;
 	char which[TPCK_CGROUP_PATH];
 
-	if (strcmp(e->cli->settings.twin, "off") == 0)
+	if (strcmp(e->cli->settings.twin, "1") != 0)
 		return;
 	cli_find(e, GOOD, "twin",
 		 "takes the program's memory and the processor time of its CPU side once more, a second context on the device (some hundreds of MiB there), and at most %s for files that the program writes",

@@ -23,6 +23,7 @@ static const struct {
 	{"verify", verb_verify, "read every chunk of checkpoints and compare it with its digest"},
 	{"rm", verb_rm, "remove checkpoints"},
 	{"infer", verb_infer, "find the ends of iterations in a recorded launch sequence"},
+	{"spare", verb_spare, "have this node take over the ranks of one that is lost"},
 	{"doctor", verb_doctor, "what this machine and these settings allow"},
 };
 

@@ -24,7 +24,8 @@ static const char usage[] =
 
 struct running {
 	long restarts;
-	bool aslr, twin;
+	bool aslr;
+	const char *twin; /* the setting's value */
 	char **command;
 };
 
@@ -66,13 +67,13 @@ static void keep_addresses(void)
 }
 
 /* The program keeps this process's number. What it starts has others, and no twins. */
-static void name_process(void)
+static void name_process(const char *twin)
 {
 	char process[16];
 
 	snprintf(process, sizeof process, "%d", (int)getpid());
 	setenv("TPCK_TWIN_PROCESS", process, 1);
-	setenv("TRANSPCKPT_TWIN", "1", 1);
+	setenv("TRANSPCKPT_TWIN", twin, 1);
 }
 
 /* ---- the command -------------------------------------------------------------------------- */
@@ -81,8 +82,8 @@ static void start(const struct running *running)
 {
 	if (!running->aslr)
 		keep_addresses();
-	if (running->twin)
-		name_process();
+	if (strcmp(running->twin, "off") != 0)
+		name_process(running->twin);
 	if (preload()) {
 		fprintf(stderr, "transpckpt: out of memory\n");
 		_exit(126);
@@ -162,7 +163,7 @@ int verb_run(int argc, char **argv)
 
 	tpck_settings_read(&settings, environ);
 	running.aslr = settings.aslr;
-	running.twin = strcmp(settings.twin, "off") != 0;
+	running.twin = settings.twin;
 	while ((option = getopt_long(argc, argv, "+r:ath", options, NULL)) != -1) {
 		if (option == 'r') {
 			running.restarts = strtol(optarg, &end, 10);
@@ -173,7 +174,7 @@ int verb_run(int argc, char **argv)
 		} else if (option == 'a') {
 			running.aslr = true;
 		} else if (option == 't') {
-			running.twin = true;
+			running.twin = strcmp(settings.twin, "off") == 0 ? "1" : settings.twin;
 		} else {
 			fputs(usage, option == 'h' ? stdout : stderr);
 			return option == 'h' ? CLI_GOOD : CLI_USAGE;

@@ -90,6 +90,20 @@ static void print_files(json_object *answer)
 	}
 }
 
+static void print_spares(json_object *answer)
+{
+	json_object *list, *there;
+
+	if (!json_object_object_get_ex(answer, "spares", &list))
+		return;
+	for (size_t i = 0; i < json_object_array_length(list); i++) {
+		json_object *row = json_object_array_get_idx(list, i);
+
+		printf("  %s is a spare node for %s ranks%s\n", text_of(row, "host"), text_of(row, "ranks"),
+		       json_object_object_get_ex(row, "there", &there) && json_object_get_boolean(there) ? "" : ", and is gone");
+	}
+}
+
 /* What was sent, and how long that was held back. */
 static void print_replication(json_object *answer)
 {
@@ -151,6 +165,7 @@ void cli_show_copies(const struct cli *cli, const char *job)
 	print_list(answer, "copies_here", "holds a copy", "for", "owner");
 	print_files(answer);
 	print_replication(answer);
+	print_spares(answer);
 	json_object_put(answer);
 }
 

@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How long this node's ranks may run without word from the half of the job's agents. */
+#include "config.h"
+
+#include <stdlib.h>
+
+#include "agent/spares/spares_private.h"
+#include "agent/twins/twin_sets.h"
+#include "runtime/base/clock.h"
+#include "runtime/base/log.h"
+
+struct lease {
+	uint64_t now, until_ns;
+	uint32_t voters, there; /* there: of them, this node too */
+	uint32_t most;          /* that this agent has known */
+	bool armed;
+};
+
+static int newest_first(const void *a, const void *b)
+{
+	uint64_t one = *(const uint64_t *)a, other = *(const uint64_t *)b;
+
+	return (one < other) - (one > other);
+}
+
+/* When the last of the half was heard. UINT64_MAX: this node is that by itself; 0: so many were never heard. */
+static uint64_t heard_by_half(uint32_t voters)
+{
+	size_t need = voters / 2 + 1 - 1, count = 0;
+	uint64_t *heard, found;
+
+	if (!need)
+		return UINT64_MAX;
+	heard = calloc(voters, sizeof *heard);
+	for (const struct host *host = spares.hosts; heard && host && count < voters; host = host->next)
+		heard[count++] = host->heard_ns;
+	if (!heard || count < need) {
+		free(heard);
+		return 0;
+	}
+	qsort(heard, count, sizeof *heard, newest_first);
+	found = heard[need - 1];
+	free(heard);
+	return found;
+}
+
+static void say_lapsed(const struct lease *lease)
+{
+	if (!spares.lapsed)
+		tpck_log_error("this node hears %u of the job's %u agents: its ranks end, since a spare node may go on with them", lease->there - 1, lease->voters - 1);
+	spares.lapsed = true;
+}
+
+static void renew(void *context, uint64_t generation, struct tpck_twin_set *set)
+{
+	const struct lease *lease = context;
+	uint64_t until = atomic_load(&set->lease_ns), heard;
+	uint32_t before = atomic_load(&set->voters), voters = lease->voters;
+
+	(void)generation;
+	/* An agent that was started anew has not met all of them yet that the one before it knew. */
+	if (before > lease->most && lease->now < spares.begun_ns + FORGET_NS)
+		voters = before;
+	else if (!lease->armed) {
+		atomic_store(&set->lease_ns, 0);
+		atomic_store(&set->voters, 0);
+		return;
+	}
+	/* What is over stays over: somebody else may have begun since. */
+	if (spares.lapsed || (until && lease->now >= until)) {
+		say_lapsed(lease);
+		if (!until)
+			atomic_store(&set->lease_ns, lease->now);
+		return;
+	}
+	heard = heard_by_half(voters);
+	if (heard && heard != UINT64_MAX && heard + LEASE_NS > until)
+		atomic_store(&set->lease_ns, heard + LEASE_NS);
+	else if (heard == UINT64_MAX)
+		atomic_store(&set->lease_ns, 0);
+	atomic_store(&set->voters, voters);
+}
+
+void lease_consider(uint64_t now)
+{
+	struct lease lease = {.now = now, .voters = 1, .there = 1, .armed = spares.spare || host_any_spare()};
+	uint64_t half;
+
+	for (struct host *host = spares.hosts; host; host = host->next) {
+		uint64_t heard = peers_heard_ns(host->name);
+
+		if (heard > host->heard_ns)
+			host->heard_ns = heard;
+		lease.voters++;
+		lease.there += host->there;
+	}
+	spares.most = lease.most = lease.voters > spares.most ? lease.voters : spares.most;
+	/* Those who are here do without one that does not come back. */
+	half = heard_by_half(lease.voters);
+	for (struct host *host = spares.hosts, *next; host; host = next) {
+		next = host->next;
+		if (!host->there && now >= host->lost_ns + FORGET_NS && half && half + LEASE_NS > now)
+			host_drop(host);
+	}
+	twins_each(renew, &lease);
+}
