@@ -426,6 +426,21 @@ static struct launch *launch_of(struct agent *agent, const char *node, const str
 	return NULL;
 }
 
+/* Nothing comes of the launch that ranks here wait in, since one of its others is gone: whoever is in that one's place may lead the next. */
+static void leave_closed(struct agent *agent, struct launch *launch)
+{
+	struct accord *accord = launch->accord;
+	uint64_t until;
+
+	if (accord->phase != ACCORD_GATHERING || !hello_waiting(agent, launch, &until)) {
+		launch->closed = true;
+		return;
+	}
+	accord->leader[0] = '\0';
+	accord->number = 0;
+	find_leader(agent, launch);
+}
+
 static void said(struct agent *agent, const char *node, const char *host, const struct tpck_accord_message *message, const char *more, size_t size)
 {
 	struct launch *launch = launch_of(agent, node, message);
@@ -435,7 +450,7 @@ static void said(struct agent *agent, const char *node, const char *host, const 
 	} else if (message->kind == TPCK_ACCORD_CLOSED) {
 		forget_leads(node, message->number);
 		if (launch && !launch->accord->leads && !launch->accord->late)
-			launch->closed = true;
+			leave_closed(agent, launch);
 	} else if (message->kind == TPCK_ACCORD_ASK) {
 		accord_answer(agent, node, message, more, size);
 	} else if (message->kind == TPCK_ACCORD_RETIRE) {

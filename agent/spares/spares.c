@@ -117,10 +117,11 @@ static void set_away(void *context, uint64_t generation, struct tpck_twin_set *s
 /* Whether a node is lost that had ranks, and whose ranks somebody may be about to start. */
 static void look_who_is_away(uint64_t now)
 {
+	bool any = spares.spare || host_any_spare();
 	uint32_t away = 0;
 
 	for (const struct host *host = spares.hosts; host; host = host->next)
-		away |= !host->there && host->ranks && now < host->lost_ns + AWAY_NS && (spares.spare || host_any_spare());
+		away |= any && host->ranks && (host->there ? now > host->heard_ns + SILENT_NS : now < host->lost_ns + AWAY_NS);
 	twins_each(set_away, &away);
 }
 

@@ -11,6 +11,8 @@
  * longer by what looking and clocks take. */
 #define LEASE_NS (12 * SEC)
 #define LOST_NS (14 * SEC)
+/* Who has said nothing for so long may be lost: agents speak with each other every second. */
+#define SILENT_NS (5 * SEC / 2)
 /* Whether a spare node takes over is waited for so long by ranks that end meanwhile. */
 #define AWAY_NS (45 * SEC)
 /* A host that is not there for so long, and whose ranks nobody has taken over, does not count any more. */

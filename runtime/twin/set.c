@@ -19,6 +19,8 @@
 
 /* News of another node's rank take so long at most. */
 #define NEWS_NS 2000000000ull
+/* And so long, where a spare node may take over from a node that is lost, until the agent says that it does not hear one. */
+#define NEWS_OF_NODES_NS 4000000000ull
 
 static uint64_t name_space(void)
 {
@@ -184,7 +186,7 @@ bool tpck_twin_set_answer(struct tpck_twin_set *set)
 
 bool tpck_twin_set_is_undecided(const struct tpck_twin_set *set, uint32_t rank, uint64_t since_ns)
 {
-	bool news = tpck_clock_monotonic_ns() < since_ns + NEWS_NS;
+	bool news = tpck_clock_monotonic_ns() < since_ns + (atomic_load(&set->voters) ? NEWS_OF_NODES_NS : NEWS_NS);
 
 	/* What follows from that is not for a rank to say. */
 	if (atomic_load(&set->away))

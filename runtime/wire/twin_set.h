@@ -45,7 +45,7 @@ struct tpck_twin_set {
 	_Atomic uint32_t all_ending;  /* a program is about to end, or has, and it is not decided what follows */
 	_Atomic uint32_t all_running; /* one goes on */
 	/* Where a spare node may take over the ranks of a node that is lost (agent/spares). [agent] */
-	_Atomic uint32_t away;      /* 1: a node is lost, and it is not decided yet whether a spare takes over its ranks */
+	_Atomic uint32_t away;      /* 1: a node is lost, or silent, and it is not decided yet whether a spare takes over its ranks */
 	_Atomic uint32_t voters;    /* agents that decide that; 0: there is no spare, and ranks here run whoever is heard */
 	_Atomic uint64_t lease_ns;  /* CLOCK_MONOTONIC until which the ranks of this node run; 0: without an end */
 	struct tpck_twin_seat seat[];

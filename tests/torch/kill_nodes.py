@@ -9,6 +9,8 @@ their last digests and the checkpoints that they save themselves must be those o
   leader       the same; it is the node of rank 0
   together     one of two nodes with a rank each is destroyed, and both ranks go on on the other one
   rank         one rank is killed, and torchrun starts all of them again where they are
+  spare        a node is destroyed where there is a spare one: the other node's torchrun sees nothing of that
+  spare_leader the same; it is the node of rank 0. torchrun's meeting place is on the spare node
   twin         a rank of each node is killed, and all change over to their twins each time: no torchrun sees it
 
 Without arguments one of USUAL, another each time (SEED). Exits with 77 where there is no PyTorch, or where namespaces are not allowed.
@@ -30,11 +32,12 @@ from rank_jobs import Launch
 import job
 import twins
 
-USUAL = ['node', 'twin']
+USUAL = ['node', 'twin', 'spare']
 STEPS = 80
 HANG_SEC = 600
 # At the level of the log that says which steps have copies.
 DEBUG = re.compile(r'transpckpt: (the driver is /|digests are taken on the device|rank \d of this node goes on as it began|ready to go live)')
+STORE = 'import time, torch.distributed as d; s = d.TCPStore("0.0.0.0", 29399, is_master=True, wait_for_workers=False); time.sleep(10000)'
 DDP = ['ddp.py', '--loading', '0.03', '--steps', str(STEPS), '--save-every', '10']
 
 
@@ -48,7 +51,7 @@ class Torchrun:
 
     starts = 0
 
-    def __init__(self, cluster, python, where, per_node, folder, name, preloaded=True, restarts=0, devices=None, options=()):
+    def __init__(self, cluster, python, where, per_node, folder, name, preloaded=True, restarts=0, devices=None, options=(), endpoint=None):
         Torchrun.starts += 1
         self.cluster, self.python, self.where, self.per_node, self.name = cluster, python, where, per_node, name
         self.options = options
@@ -56,7 +59,7 @@ class Torchrun:
         self.devices = devices or per_node
         os.makedirs(self.folder, exist_ok=True)
         # Ranks that are left of an earlier start may still have its port.
-        self.endpoint = '%s:%d' % (where[0].name, 29400 + Torchrun.starts)
+        self.endpoint = endpoint or '%s:%d' % (where[0].name, 29400 + Torchrun.starts)
         self.launch = Launch([self.begin(here) for here in where])
 
     def begin(self, here):
@@ -231,6 +234,49 @@ def case_twin(case):
                 first.said()[-6000:], cluster.logs())
         wrong = judge(plain, [first], case.ranks)
         case.ok(not wrong, 'with the same bytes', *wrong)
+
+
+def spare(case, lost):
+    with node.Cluster(3, memory='1500m') as cluster:
+        nodes = cluster.nodes
+        plain = case.plain(cluster, nodes[:2])
+        os.makedirs(os.path.join(cluster.root, 'killed'), exist_ok=True)
+        # A torchrun that has lost its meeting place does not end.
+        endpoint = lost == 0 and 'nodec:29399' or None
+        store = endpoint and nodes[2].start([case.python, '-c', STORE], cluster.environment, 'store', cluster.root)
+        command = nodes[2].start([os.path.join(cluster.build, 'transpckpt'), 'spare'], cluster.environment, 'spare', cluster.root)
+        first, step = plain and case.begin(cluster, nodes[:2], options=('--twin',), endpoint=endpoint) or (None, None)
+        if not first:
+            return
+        known = node.until(lambda: nodes[2].agent_log().count('could be started here') >= case.ranks, 30)
+        case.ok(known, 'the spare node knows how the ranks were started', cluster.logs())
+        left = first.launch.starts[1 - lost]
+        launched = twins.supervisors([left.process.pid])
+        nodes[lost].destroy()
+        gone = time.monotonic()
+        first.launch.starts.append(command)
+        live = node.until(lambda: len(job.LIVE.findall(left.said() + command.said())) >= case.ranks or not left.running(), 120)
+        print('# live %.1f s after the loss' % (time.monotonic() - gone))
+        case.ok(live and left.running() and launched and twins.supervisors([left.process.pid]) == launched,
+                'torchrun of the other node has the ranks that it had', launched, left.said()[-6000:], command.said()[-3000:], cluster.logs())
+        # torchrun waits for the lost one's as long as 300 s, and ends well then.
+        node.until(lambda: not command.running() and not twins.supervisors([left.process.pid]), HANG_SEC)
+        status = command.process.poll() or left.process.poll() or (0 if not command.running() else 'hung')
+        for start in [left, command, *([store] if store else [])]:
+            start.kill()
+        at = first.resumed()
+        case.ok(status == 0 and len(at) == case.ranks and len(set(at)) == 1 and at[0] >= step, 'all ranks go on at step %s, of step %d there were copies' % (at, step),
+                status, first.said()[-6000:], cluster.logs())
+        wrong = judge(plain, [first], case.ranks)
+        case.ok(not wrong, 'with the same bytes', *wrong)
+
+
+def case_spare(case):
+    spare(case, 1)
+
+
+def case_spare_leader(case):
+    spare(case, 0)
 
 
 def main():
