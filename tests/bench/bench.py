@@ -448,6 +448,10 @@ def takeover(table):
         table.row("takeover, four ranks on two nodes: death of one to all live, by twins", median(nodes) * 1e3, one_node * 1e3, "ms", ratio=median(nodes) / one_node,
             ratios=[seconds / one_node for seconds in nodes], note="beside four ranks on one node, behind fewer iterations; " + ", ".join(f"{seconds * 1e3:.0f}" for seconds in nodes))
     table.step("beside")
+    lost = script("takeover.py", "spare")
+    if lost:
+        table.row("takeover, a node of two is lost: from its ranks' start on the spare node to all live", lost["start"], lost["hand"], "s",
+            note=f"beside the same command started again by hand at once, without detection; from the loss {lost['loss']:.1f} s, of which 22 are until it counts as lost")
     found = script("takeover.py", "beside")
     ratios = [one["rate"] / other["rate"] for one, other in zip(found["with"], found["without"])]
     table.row("iterations a second, gpt beside its twin", median([row["rate"] for row in found["with"]]), median([row["rate"] for row in found["without"]]), "/s",

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """From the death of a program to its first live iteration: by its twin, and the long way, by the same command once more; at a young and at an old age, of
 four ranks, and with much state beside the copy of it to the device; and what a twin takes from the program beside it. Prints JSON for bench.py. Arguments: age,
-ranks, nodes, state, beside. TAKEOVER_MIB sets the size, AGES the iterations, ROUNDS how often (default 3)."""
+ranks, nodes, spare, state, beside. TAKEOVER_MIB sets the size, AGES the iterations, ROUNDS how often (default 3)."""
 import json
 import os
 import re
@@ -132,6 +132,14 @@ def nodes():
     return [int(found) / 1e3 for found in re.findall(r"^# from a death to all live: (\d+) ms$", run.stdout, re.M)] if run.returncode == 0 else None
 
 
+def spare():
+    """A node is lost, and its ranks go on at a spare one, or by hand (tests/cluster/spare.py). None where there can be no nodes."""
+    test = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../cluster/spare.py")
+    said = subprocess.run([sys.executable, test], env={**os.environ, "CASE": "second by_hand"}, capture_output=True, text=True, check=False).stdout
+    loss, start, hand = (re.search(pattern, said) for pattern in (r"to live: ([\d.]+) s; from", r"start there: ([\d.]+)", r"by hand to live: ([\d.]+)"))
+    return {"loss": float(loss[1]), "start": float(start[1]), "hand": float(hand[1])} if loss and start and hand else None
+
+
 def ticks(process):
     """Of the processor, of a process, its threads and the children that it has waited for."""
     fields = job.read(f"/proc/{process}/stat").rpartition(")")[2].split()
@@ -186,7 +194,7 @@ def state():
 
 
 def main():
-    print(json.dumps({"age": age, "ranks": ranks, "nodes": nodes, "state": state, "beside": beside}[sys.argv[1]]()))
+    print(json.dumps({"age": age, "ranks": ranks, "nodes": nodes, "spare": spare, "state": state, "beside": beside}[sys.argv[1]]()))
 
 
 main()

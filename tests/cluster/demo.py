@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """A demonstration for people: a GPT is trained by four ranks on four nodes of this machine's own, one of them is destroyed, and
-the same command goes on on the others and a spare one. Prints what happens and whether it ends with the bytes of a run that was
+the same command goes on on the others and a spare one; then with `transpckpt spare`, so that nobody starts anything again. Prints what happens and whether it ends with the bytes of a run that was
 left alone: 0, otherwise 1; 77 where there can be no nodes. Environment: builddir."""
 import hashlib
 import os
@@ -12,7 +12,7 @@ import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import node
-from rank_jobs import Spread
+from rank_jobs import Spared, Spread
 
 import job
 
@@ -183,6 +183,39 @@ def demonstrate(cluster):
     return compare(os.path.join(run.plain, "out"), os.path.join(run.work, "out"))
 
 
+def takes_over(cluster):
+    """The same once more, and nobody starts anything again."""
+    nodes = cluster.nodes
+    say("\nNow nobody is to start anything again: two nodes with two ranks each, and a third on which stands")
+    say("$ transpckpt spare")
+    run = Spared(cluster, 4, "--watch", steps=STEPS)
+    command = run.spare(nodes[2])
+    say(f"$ transpckpt run --twin -- {' '.join(['gpt_ranks', *run.trainer[1:]])}      (on the other two)")
+    launch = run.start(nodes[:2], 2)
+    if not (run.watched(nodes[2], 4) and node.until(lambda: "copies on other nodes" in nodes[0].agent_log(), 60)):
+        say("The spare node does not hear of the ranks.\n" + run.story())
+        return False
+    launched = run.supervisors(launch, [0])
+    nodes[1].destroy()
+    lost = time.monotonic()
+    say(f"  {nodes[1].name} is destroyed, with two ranks")
+    begun = node.until(lambda: "is started here" in command.said(), 120) and time.monotonic()
+    live = node.until(lambda: len(job.LIVE.findall(run.all_said())) >= 4, 60) and time.monotonic()
+    same = bool(launched) and run.supervisors(launch, [0]) == launched
+    if not begun or not live:
+        say("The ranks do not go on.\n" + run.story())
+        return False
+    say(f"  it was silent, and then lost for good, after {seconds(begun - lost)}; the ranks that it had begin on {nodes[2].name}\n"
+        f"  all four ranks were live {seconds(live - begun)} later, and the launcher on {nodes[0].name} has {'the processes that it had' if same else 'OTHER processes'}\n")
+    ended = node.until(lambda: not launch.starts[0].running() and not command.running(), 120)
+    statuses = [start.process.poll() for start in (launch.starts[0], command)]
+    launch.kill()
+    if not ended or any(statuses):
+        say(f"They ended with {statuses}.\n" + run.story())
+        return False
+    return compare(os.path.join(run.plain, "out"), os.path.join(run.work, "out")) and same
+
+
 def main():
     node.enter(cannot)
     if "#define HAVE_SODIUM 1" not in job.read(os.path.join(job.build_folder(), "config.h")):
@@ -190,6 +223,9 @@ def main():
     begun = time.monotonic()
     with node.Cluster(5) as cluster:
         same = demonstrate(cluster)
+    if same:
+        with node.Cluster(3, TRANSPCKPT_PEERS="1", TRANSPCKPT_LOG="debug") as cluster:
+            same = takes_over(cluster)
     say(f"({time.monotonic() - begun:.0f} s)")
     sys.exit(0 if same else 1)
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A trainer of several ranks in a test's cluster: all of them on one node, or spread over several."""
 import os
+import re
 import shutil
 import sys
 import time
@@ -9,6 +10,7 @@ import node
 
 import baseline
 import job
+import twins
 
 LAUNCH = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../trainers/launch.py")
 # Iterations take long enough for each to have its copy.
@@ -156,3 +158,36 @@ class Spread(Ranks):
     def anew(self):
         """The next start finds nothing that the program wrote."""
         shutil.rmtree(os.path.join(self.work, "out"))
+
+
+class Spared(Spread):
+    """The same with supervisors, and with spare nodes."""
+
+    def __init__(self, *more, **named):
+        super().__init__(*more, **named)
+        self.spares = []
+
+    def next_start(self, ranks):
+        command = super().next_start(ranks)
+        return [*command[:2], "--twin", *command[2:]]
+
+    def spare(self, where, *more, **settings):
+        start = where.start([os.path.join(self.cluster.build, "transpckpt"), "spare", *more], {**self.cluster.environment, **SLOW, **settings}, f"spare.{where.name}",
+                            self.work, self)
+        self.spares.append(start)
+        node.until(lambda: "is a spare one" in start.said(), 30)
+        return start
+
+    def supervisors(self, launch, numbers=None):
+        """By rank: the processes that were launched on these nodes, as this test sees them."""
+        return twins.supervisors(start.process.pid for n, start in enumerate(launch.starts) if numbers is None or n in numbers)
+
+    def watched(self, spare, ranks):
+        """Whether the spare node's agent knows how so many ranks were started."""
+        return node.until(lambda: len(set(re.findall(r"rank (\d+) of generation \d+ could be started here", spare.agent_log()))) >= ranks, 60)
+
+    def all_said(self):
+        return "\n".join([*self.said(), *(start.said() for start in self.spares)])
+
+    def story(self):
+        return "\n".join([super().story(), *(start.said() for start in self.spares), self.cluster.logs()])

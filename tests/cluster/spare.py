@@ -10,7 +10,7 @@ import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import node
-from rank_jobs import Spread
+from rank_jobs import Spared, Spread
 
 import job
 import twins
@@ -22,38 +22,6 @@ checks = job.Checks()
 rng = job.drawn_from()
 
 
-class Spared(Spread):
-    def __init__(self, *more, **named):
-        super().__init__(*more, **named)
-        self.spares = []
-
-    def next_start(self, ranks):
-        command = super().next_start(ranks)
-        return [*command[:2], "--twin", *command[2:]]
-
-    def spare(self, where, *more, **settings):
-        start = where.start([os.path.join(self.cluster.build, "transpckpt"), "spare", *more], {**self.cluster.environment, **SLOW, **settings}, f"spare.{where.name}",
-                            self.work, self)
-        self.spares.append(start)
-        node.until(lambda: "is a spare one" in start.said(), 30)
-        return start
-
-    def supervisors(self, launch, numbers=None):
-        """By rank: the processes that were launched on these nodes, as this test sees them."""
-        return twins.supervisors(start.process.pid for n, start in enumerate(launch.starts) if numbers is None or n in numbers)
-
-    def watched(self, spare, ranks):
-        """Whether the spare node's agent knows how so many ranks were started."""
-        return node.until(lambda: len(set(re.findall(r"rank (\d+) of generation \d+ could be started here", spare.agent_log()))) >= ranks, 60)
-
-    def all_said(self):
-        return "\n".join([*self.said(), *(start.said() for start in self.spares)])
-
-    def story(self):
-        return "\n".join([super().story(), *(start.said() for start in self.spares), self.cluster.logs()])
-
-
-SLOW = {"SIMGPU_KERNEL_US": os.environ.get("KERNEL_US", "300")}
 SETTINGS = {"TRANSPCKPT_PEERS": "1", "TRANSPCKPT_LOG": "debug"}
 
 
@@ -101,11 +69,12 @@ def lose(which, what, cut=False, per_node=2):
         (cluster.nodes[which].cut if cut else cluster.nodes[which].destroy)()
         lost_at = time.monotonic()
         node.until(lambda: "is started here" in run.spares[0].said(), 90)
+        started_at = time.monotonic()
         # Nobody is told of that: they have to know it themselves.
         late = [pid for pid in ended.values() for child in [pid, *job.children_of(pid)] if twins.started_at(child) is not None]
         checks.ok(len(ended) == per_node and not late, f"{what}: none of its ranks runs any more when they are started elsewhere", late, run.story())
         goes_on(run, launch, what, left, begun, 2 * per_node)
-        print(f"# from the loss to live: {time.monotonic() - lost_at:.1f} s")
+        print(f"# from the loss to live: {time.monotonic() - lost_at:.2f} s; from their start there: {time.monotonic() - started_at:.2f} s")
         if cut:
             cluster.nodes[which].heal()
         ends_alike(run, launch, f"{what}: its ranks go on at the spare node, and the same bytes", [which], run.spares)
@@ -184,6 +153,22 @@ def case_room():
                   run.story())
         for start in [*launch.starts, *run.spares]:
             start.kill()
+
+
+def case_by_hand():
+    """What else there is: whoever has launched the job does so again, with the spare node in place of the one that is lost."""
+    with node.Cluster(3, memory="1g", **SETTINGS) as cluster:
+        run = Spread(cluster, 4, steps=350)
+        cluster.nodes[2].agent()
+        launch = run.start(cluster.nodes[:2], 2)
+        node.until(lambda: run.trains() and "copies on other nodes" in cluster.nodes[0].agent_log(), 60)
+        cluster.nodes[1].destroy()
+        launch.kill()
+        begun = time.monotonic()
+        launch = run.start([cluster.nodes[0], cluster.nodes[2]], 2)
+        checks.ok(node.until(run.resumed, 60), "by hand: all ranks go on", run.story(), cluster.logs())
+        print(f"# from the start by hand to live: {time.monotonic() - begun:.2f} s")
+        launch.kill()
 
 
 def main():

@@ -3,7 +3,7 @@
 # needs: cores=0.35 memory=1G minutes=20 about=64s slurm
 """Jobs whose ranks are on several nodes, started by srun: each slurmd is on a node of its own (tests/cluster/node.py). A step is
 killed and the next one of the job goes on from memory; a job is cancelled, and what it left becomes durable; a node is lost, and the job, requeued, goes on
-with another one from copies; ranks that have twins are killed. CASE=NAME runs one case; `timeout`, `alone` and `rest` are run so only, for the
+with another one from copies, or goes on with a spare one; ranks that have twins are killed. CASE=NAME runs one case; of `twin` and `spare` one is run, another one each time (SEED); `timeout`, `alone` and `rest` are run so only, for the
 time it takes."""
 import glob
 import os
@@ -314,19 +314,40 @@ def case_twin(here, checks, plain):
     finish(here, checks, trainer, plain, "two kills, and one step of srun")
 
 
+def case_spare(here, checks, plain):
+    """A node is lost where there is a spare one in the job: with --no-kill the step goes on, and srun sees no task end on the node that is left."""
+    first, second, third = here.nodes
+    trainer = Trainer(here, "spare", f"--no-kill --kill-on-bad-exit=0 -N2 -n{2 * PER_NODE} -w {first},{second}", TRANSPCKPT_TWIN="spare")
+    stand_by = f"srun --overlap -N1 -n1 --ntasks-per-node=1 -w {third} {here.path('inst/bin/transpckpt')} spare &"
+    has = begin(here, checks, trainer, 10, f"{stand_by}\nranks 1\nwait", "-N3", "--no-kill", "-w", ",".join(here.nodes))
+    if has is None:
+        return
+    checks.ok(cluster.until(lambda: here.log(2, "spare").count("could be started here") >= 2 * PER_NODE, 30), "spare: the spare node knows how the ranks were started",
+              here.story())
+    begun = [supervisor(rank) for rank in range(PER_NODE)]
+    here.machines[1].destroy()
+    here.run(["scontrol", "update", f"nodename={second}", "state=down", "reason=lost"], root=True)
+    goes_on(checks, trainer, has, "at the spare node")
+    checks.ok(all(begun) and [supervisor(rank) for rank in range(PER_NODE)] == begun, "spare: tasks of the node that is left are the same", begun, here.story())
+    checks.ok(cluster.until(lambda: not job.differences(plain, trainer.out), 60), "spare: bit for bit", *job.differences(plain, trainer.out))
+    ended = trainer.ended("COMPLETED", "FAILED", "NODE_FAIL", "CANCELLED")
+    print(f"# Slurm says of a job whose node was lost: {here.state_of(trainer.number)}")
+    checks.ok(ended and cluster.until(lambda: not trainer.tiers(), 60), "spare: nothing is left in memory of any node", trainer.tiers(), here.story())
+
+
 def main():
     cluster.needs()
     node.enter(other_users=True)
     if "#define HAVE_SODIUM 1" not in job.read(os.path.join(job.build_folder(), "config.h")):
         job.skip("the agent was built without libsodium")
     checks = job.Checks()
-    wanted = os.environ.get("CASE", "killed twin lost").split()
+    wanted = os.environ.get("CASE", f"killed {job.drawn_from().choice(['twin', 'spare'])} lost").split()
     with Nodes(3) as here:
         trainer = Trainer(here, "plain")
         del trainer.settings["SIMGPU_KERNEL_US"]
         trainer.submit("ranks 1", preloaded=False)
         checks.ok(trainer.ended("COMPLETED", "FAILED") and here.state_of(trainer.number) == "COMPLETED", "the plain run", here.story())
-        for case in (case_killed, case_twin, case_lost, case_timeout, case_alone, case_rest):
+        for case in (case_killed, case_twin, case_spare, case_lost, case_timeout, case_alone, case_rest):
             if case.__name__[5:] in wanted:
                 case(here, checks, trainer.out)
     checks.end()
