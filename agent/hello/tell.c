@@ -57,6 +57,8 @@ void hello_settle(struct hello_job *h)
 		if (h->offer[i].made) {
 			part->session->control->parent_generation = h->offer[i].point.generation;
 			part->session->control->resume_step = h->offer[i].point.step;
+			part->session->control->resume_sequence = h->offer[i].cut.sequence;
+			part->session->control->resume_offset = h->offer[i].cut.offset;
 		}
 		w = welcome_of(h, i);
 		if (h->launch->world > 1)

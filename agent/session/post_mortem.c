@@ -88,18 +88,20 @@ void live_release_all(struct agent *agent, struct launch *launch)
 	}
 }
 
-/* A run without a snapshot is as if it had never been, but for what its processes wrote. */
+/* A run without a snapshot is as if it had never been, but for what it did outside of itself. */
 static void hand_back(const struct live *live)
 {
 	const struct tpck_session_name *own = &live->session->name;
-	struct tpck_session_name name = {live->session->control->parent_generation, own->rank, own->ordinal};
+	const struct tpck_control *control = live->session->control;
+	struct tpck_session_name name = {control->parent_generation, own->rank, own->ordinal};
+	struct tpck_cut cut = {control->resume_sequence, control->resume_offset};
 	char text[64], path[TPCK_PATH_MAX];
 
 	if (!name.generation)
 		return;
 	tpck_session_name_format(&name, text, sizeof text);
 	if (!tpck_path_join(path, sizeof path, home.folder, text))
-		tpck_stage_hand_back(live->session->path, own->generation, path);
+		tpck_stage_hand_back(live->session->path, own->generation, &cut, path);
 }
 
 void live_settle_launch(struct launch *launch)

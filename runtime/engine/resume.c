@@ -56,6 +56,13 @@ static void learn_behind(const struct tpck_record *record)
 {
 	tpck_programs_learn_behind(record);
 	tpck_network_learn_behind(record);
+	tpck_network_learn_sent(record);
+}
+
+static void learn_tried(const struct tpck_record *record)
+{
+	tpck_programs_learn_tried(record);
+	tpck_network_learn_tried(record);
 }
 
 void tpck_resume_learn_behind(struct tpck_log_position cut)
@@ -64,6 +71,8 @@ void tpck_resume_learn_behind(struct tpck_log_position cut)
 	tpck_network_session(engine->welcome.session, &cut);
 	tpck_network_left(learn_behind);
 	tpck_programs_left(engine->welcome.session, learn_behind);
+	if (!tpck_log_tried(engine->welcome.session, learn_tried))
+		tpck_log_warn("starts that had gone on from this step, and left no snapshot, did more behind it than is known: what of it is done again is not all named");
 }
 
 void tpck_resume_learn(const struct tpck_record *record)

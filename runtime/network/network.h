@@ -60,6 +60,10 @@ int tpck_network_real_check(const char *text, struct tpck_error *err);
 void tpck_network_learn(const struct tpck_record *record);
 /* Learns records behind the cut: answers to what was asked before it. */
 void tpck_network_learn_behind(const struct tpck_record *record);
+/* Learns such records once more: what was sent to others there will be sent again. tried: records of a start that had gone on from the cut and left no
+ * snapshot. */
+void tpck_network_learn_sent(const struct tpck_record *record);
+void tpck_network_learn_tried(const struct tpck_record *record);
 /* Calls with each record that forked children and programs had, and that was not in the log yet. */
 void tpck_network_left(void (*call)(const struct tpck_record *record));
 void tpck_network_unlearn(void);

@@ -41,9 +41,11 @@ struct tpck_record_peer {
 };
 
 /* A text as 10.0.0.1:80, [fd00::1]:80, /run/name or @name. */
-enum { TPCK_PEER_TEXT = 120 };
+enum { TPCK_PEER_TEXT = 120, TPCK_PEER_NAMES = 160 };
 bool tpck_peer_same(const struct tpck_record_peer *one, const struct tpck_record_peer *other);
 const char *tpck_peer_text(const struct tpck_record_peer *peer, char text[TPCK_PEER_TEXT]);
+/* Adds such a text to a list, unless it is there. */
+void tpck_peer_name_add(char names[TPCK_PEER_NAMES], const struct tpck_record_peer *peer);
 /* False: of another family. */
 bool tpck_peer_of(const struct sockaddr *address, socklen_t bytes, struct tpck_record_peer *peer);
 uint64_t tpck_network_digest(const void *bytes, size_t count);

@@ -18,7 +18,7 @@
 #include "runtime/network/played_private.h"
 #include "runtime/replay/forward.h"
 
-enum { NAMES = 160 };
+enum { NAMES = TPCK_PEER_NAMES };
 #define SETTLE_NS 2000000000ull
 #define MOVES_NS 300000000ull
 _Atomic bool tpck_network_forwarding_now;
@@ -32,22 +32,12 @@ static _Atomic bool settled; /* it goes live: nothing differs any more */
 static char mismatched[NAMES], again[NAMES], passed[NAMES];
 static void (*diverges)(const char *what);
 
-static void add_name(char names[NAMES], const struct tpck_record_peer *peer)
-{
-	char text[TPCK_PEER_TEXT];
-	size_t used = strlen(names);
-
-	tpck_peer_text(peer, text);
-	if (!strstr(names, text))
-		snprintf(names + used, NAMES - used, "%s%s", used ? ", " : "", text);
-}
-
 void tpck_played_sent_other(const struct tpck_record_peer *peer)
 {
 	if (tpck_network_is_child() || tpck_network_is_started())
 		tpck_network_child_sent_other(peer);
 	else
-		add_name(mismatched, peer);
+		tpck_peer_name_add(mismatched, peer);
 }
 
 void tpck_played_forked(void)
@@ -264,7 +254,7 @@ enum tpck_network_way tpck_played_connects(struct tpck_thread *self, int fd, con
 		of->taken = true;
 	/* The job's other nodes are real, too, but not at such a socket. */
 	if (of && of->own && peer->family == AF_UNIX)
-		add_name(passed, peer);
+		tpck_peer_name_add(passed, peer);
 	tpck_spin_unlock(&tpck_played_lock);
 	if (of ? of->own : peer->family == AF_UNIX)
 		return of ? TPCK_NETWORK_REAL : TPCK_NETWORK_NOTED;
@@ -280,7 +270,7 @@ enum tpck_network_way tpck_played_connects(struct tpck_thread *self, int fd, con
 	if (of ? of->safe && !of->unsafe && (of->lost || stands == TPCK_FORWARD_FOREIGN) : stands == TPCK_FORWARD_FOREIGN && tpck_spoken_all_safe(peer, false)) {
 		tpck_spin_lock(&tpck_played_lock);
 		if (of && of->lost)
-			add_name(again, peer);
+			tpck_peer_name_add(again, peer);
 		if (of)
 			of->whole = true;
 		tpck_spin_unlock(&tpck_played_lock);
@@ -357,14 +347,14 @@ void tpck_network_live(uint64_t step)
 	if (!tpck_network_forwards())
 		return;
 	if (tpck_network_children_sent_other())
-		add_name(mismatched, tpck_network_children_sent_other());
+		tpck_peer_name_add(mismatched, tpck_network_children_sent_other());
 	for (struct tpck_spoken *of = tpck_spoken_all; of; of = of->next) {
 		if (of->child)
 			continue;
 		if (!of->whole && !of->failed)
-			add_name(unsaid, &of->peer);
+			tpck_peer_name_add(unsaid, &of->peer);
 		else if (of->taken && !of->over && !of->failed && !of->lost)
-			add_name(open, &of->peer);
+			tpck_peer_name_add(open, &of->peer);
 	}
 	if (again[0])
 		tpck_log_info("what came by these connections is more than the record holds, and was asked for again on the way to step %llu: %s", at, again);
@@ -377,6 +367,7 @@ void tpck_network_live(uint64_t step)
 		tpck_log_warn("threads were not as far as in the first run at step %llu: what they had sent before that step may be sent again: %s", at, unsaid);
 	if (open[0])
 		tpck_log_info("connections that were open at step %llu are closed, for the program to make them anew: %s", at, open);
+	tpck_again_say(step);
 	tpck_network_children_live(step);
 	tpck_spoken_note_late();
 	/* Connections end there for who runs forward next. */

@@ -74,3 +74,13 @@ const char *tpck_peer_text(const struct tpck_record_peer *peer, char text[TPCK_P
 	snprintf(text, TPCK_PEER_TEXT, peer->family == AF_INET ? "%s:%u" : "[%s]:%u", address, peer->port);
 	return text;
 }
+
+void tpck_peer_name_add(char names[TPCK_PEER_NAMES], const struct tpck_record_peer *peer)
+{
+	char text[TPCK_PEER_TEXT];
+	size_t used = strlen(names);
+
+	tpck_peer_text(peer, text);
+	if (!strstr(names, text))
+		snprintf(names + used, TPCK_PEER_NAMES - used, "%s%s", used ? ", " : "", text);
+}

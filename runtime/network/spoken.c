@@ -22,7 +22,7 @@ static struct tpck_spoken **bucket_of(uint32_t thread, uint32_t ordinal)
 	return &buckets[(thread * 37 + ordinal) % BUCKETS];
 }
 
-static struct tpck_spoken *spoken_of(uint32_t thread, uint32_t ordinal)
+struct tpck_spoken *tpck_spoken_of(uint32_t thread, uint32_t ordinal)
 {
 	struct tpck_spoken *found = *bucket_of(thread, ordinal);
 
@@ -61,7 +61,7 @@ static void cut_short(struct tpck_spoken *of)
 
 static void learn_opened(const struct tpck_record *record, const struct tpck_record_talk *talk)
 {
-	struct tpck_spoken *of = spoken_of(talk->thread, talk->ordinal), *next, *bucket;
+	struct tpck_spoken *of = tpck_spoken_of(talk->thread, talk->ordinal), *next, *bucket;
 
 	if (record->bytes < sizeof *talk + sizeof of->peer)
 		return;
@@ -117,7 +117,7 @@ void tpck_network_learn(const struct tpck_record *record)
 		learn_opened(record, talk);
 		return;
 	}
-	of = spoken_of(talk->thread, talk->ordinal);
+	of = tpck_spoken_of(talk->thread, talk->ordinal);
 	if (!of)
 		return;
 	if (record->detail == TPCK_TALK_DRAWN) {
@@ -170,7 +170,7 @@ void tpck_network_learn_behind(const struct tpck_record *record)
 
 	if (record->type != TPCK_RECORD_TALK || record->bytes < sizeof *talk || record->bytes > LATE_MOST)
 		return;
-	of = spoken_of(talk->thread, talk->ordinal);
+	of = tpck_spoken_of(talk->thread, talk->ordinal);
 	if (!of || of->over || of->lost || of->failed)
 		return;
 	/* Another connection of that number. */
@@ -221,6 +221,7 @@ bool tpck_spoken_is_question(const struct tpck_spoken *of)
 
 void tpck_network_unlearn(void)
 {
+	tpck_again_unlearn();
 	tpck_spoken_all = NULL;
 	spoken_end = NULL;
 	memset(buckets, 0, sizeof buckets);
@@ -305,7 +306,7 @@ static enum match matches(const struct tpck_spoken *of, uint32_t thread, uint32_
 /* A name may mean another address by now, and one that asks for several at once gets them in another order. */
 struct tpck_spoken *tpck_spoken_find(uint32_t thread, uint32_t ordinal, const struct tpck_record_peer *peer, bool any)
 {
-	struct tpck_spoken *found = spoken_of(thread, ordinal);
+	struct tpck_spoken *found = tpck_spoken_of(thread, ordinal);
 	enum match best = MATCH_NOT;
 
 	if (found && matches(found, thread, ordinal, peer, any) == MATCH_EXACT)

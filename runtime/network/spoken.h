@@ -48,6 +48,8 @@ struct tpck_spoken {
 
 extern struct tpck_spoken *tpck_spoken_all __attribute__((visibility("hidden")));
 
+/* The connection of that number, or NULL. */
+struct tpck_spoken *tpck_spoken_of(uint32_t thread, uint32_t ordinal);
 /* All has been learned: what lies behind the cut and counts is added, and what threads of their own pace have asked without an answer is taken away:
  * the connection ends in front of it, and they ask by a new one. */
 void tpck_spoken_settle(void);
@@ -66,5 +68,10 @@ bool tpck_spoken_all_safe(const struct tpck_record_peer *peer, bool child);
 const void *tpck_spoken_drawn(const struct tpck_spoken *of, uint32_t number, size_t count);
 /* The log goes on at the cut, without what lay behind it: it gets that of taken connections once more. */
 void tpck_spoken_note_late(void);
+
+/* ---- again.c ---- */
+/* The program is live: lines say to whom something is sent again. */
+void tpck_again_say(uint64_t step);
+void tpck_again_unlearn(void);
 
 #endif

@@ -102,7 +102,7 @@ static bool keeps(struct tpck_writings *from)
 /* False: it cannot be read, or lacks something. */
 static bool inherit(const char *session, const char *name, struct tpck_writings *to)
 {
-	bool handed_back = strncmp(name, TPCK_WRITTEN_BEHIND TPCK_WRITTEN_BY, sizeof TPCK_WRITTEN_BEHIND TPCK_WRITTEN_BY - 1) == 0, whole;
+	bool handed_back = strncmp(name, TPCK_WRITTEN_BEHIND TPCK_GENERATION, sizeof TPCK_WRITTEN_BEHIND TPCK_GENERATION - 1) == 0, whole;
 	struct tpck_writings *from = tpck_writings_open(session, name);
 
 	if (!from)

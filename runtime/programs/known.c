@@ -19,8 +19,11 @@ static struct wrote {
 	const char *path;
 	struct wrote *next;
 } *wrote;
-static char behind[TPCK_PROGRAM_NAMES];
-static unsigned behind_count;
+/* Of what comes behind the boundary; [1]: of starts that had gone on from there, and left no snapshot. */
+static struct {
+	char names[TPCK_PROGRAM_NAMES];
+	unsigned count;
+} behind[2] TPCK_LARGE;
 static uint32_t ends, known_count;
 
 static void say_short(void)
@@ -158,12 +161,22 @@ void tpck_child_name_add(char names[TPCK_PROGRAM_NAMES], const char *name)
 	snprintf(names + used, TPCK_PROGRAM_NAMES - used, "%s%.40s", used ? ", " : "", name);
 }
 
-void tpck_programs_learn_behind(const struct tpck_record *record)
+static void learn_again(bool tried, const struct tpck_record *record)
 {
 	if (record->type != TPCK_RECORD_PROGRAM || record->detail != TPCK_PROGRAM_STARTED || !names_one(record))
 		return;
-	behind_count++;
-	tpck_child_name_add(behind, (const char *)(record + 1) + sizeof(struct tpck_record_program));
+	behind[tried].count++;
+	tpck_child_name_add(behind[tried].names, (const char *)(record + 1) + sizeof(struct tpck_record_program));
+}
+
+void tpck_programs_learn_behind(const struct tpck_record *record)
+{
+	learn_again(false, record);
+}
+
+void tpck_programs_learn_tried(const struct tpck_record *record)
+{
+	learn_again(true, record);
 }
 
 void tpck_programs_unlearn(void)
@@ -171,8 +184,7 @@ void tpck_programs_unlearn(void)
 	memset(known, 0, sizeof known);
 	known_count = 0;
 	wrote = NULL;
-	behind[0] = '\0';
-	behind_count = 0;
+	memset(behind, 0, sizeof behind);
 }
 
 bool tpck_known_ended(uint32_t number)
@@ -249,8 +261,8 @@ struct tpck_known *tpck_known_alike(uint64_t path, uint64_t arguments, struct tp
 	return other;
 }
 
-const char *tpck_known_behind(unsigned *count)
+const char *tpck_known_behind(bool tried, unsigned *count)
 {
-	*count = behind_count;
-	return behind;
+	*count = behind[tried].count;
+	return behind[tried].names;
 }

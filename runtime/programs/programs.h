@@ -42,6 +42,8 @@ const char *tpck_programs_share(void);
 void tpck_programs_give(void);
 /* Learns records behind the cut: what they say was started will be started again. */
 void tpck_programs_learn_behind(const struct tpck_record *record);
+/* The same of a start that had gone on from the cut, and left no snapshot. */
+void tpck_programs_learn_tried(const struct tpck_record *record);
 void tpck_programs_unlearn(void);
 /* `session`: the folder for plans; `library`: this library's path, beside which the stand-in is. 0, or -errno: programs are started
  * for real then. */

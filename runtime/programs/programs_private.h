@@ -217,8 +217,8 @@ struct tpck_known *tpck_known_alike(uint64_t path, uint64_t arguments, struct tp
 bool tpck_known_ended(uint32_t number);
 /* Whether one that has not ended wrote to a file. */
 bool tpck_known_wrote(void);
-/* What the log has behind the boundary: names, and how many. */
-const char *tpck_known_behind(unsigned *count);
+/* What the log has behind the boundary, or what starts had there that left no snapshot: names, and how many. */
+const char *tpck_known_behind(bool tried, unsigned *count);
 void tpck_child_name_add(char names[TPCK_PROGRAM_NAMES], const char *name);
 
 /* ---- starts.c ---- */

@@ -267,12 +267,20 @@ static void end_page(uint32_t live)
 	atomic_store(&page->live, live);
 }
 
+static void say_behind(uint64_t step, bool tried, const char *who)
+{
+	unsigned count;
+	const char *names = tpck_known_behind(tried, &count);
+
+	if (count)
+		tpck_log_warn("what comes behind step %llu is done again, with what it starts; %s started %u programs there: %s", (unsigned long long)step, who, count, names);
+}
+
 void tpck_programs_live(uint64_t step)
 {
 	uint32_t used = tpck_children_used();
 	char names[NAMES] = "", services[NAMES] = "", unseen[NAMES] = "", files[NAMES] = "", ahead[NAMES] = "";
-	unsigned count = 0, behind_count;
-	const char *behind = tpck_known_behind(&behind_count);
+	unsigned count = 0;
 
 	for (uint32_t i = 0; forwarding && i < used; i++) {
 		struct tpck_child *at = &tpck_children[i];
@@ -309,9 +317,8 @@ void tpck_programs_live(uint64_t step)
 	if (count)
 		tpck_log_warn("%u programs that the first run had started were not at their end at step %llu, and are started anew: %s", count,
 			      (unsigned long long)step, names);
-	if (behind_count)
-		tpck_log_warn("what comes behind step %llu is done again, with what it starts; the first run started %u programs there: %s",
-			      (unsigned long long)step, behind_count, behind);
+	say_behind(step, false, "the first run");
+	say_behind(step, true, "starts that left no snapshot");
 	tpck_child_mail_learnt();
 	forwarding = false;
 	end_page(1);

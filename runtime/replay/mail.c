@@ -6,7 +6,6 @@
 #include <fcntl.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "runtime/base/kernel.h"
@@ -21,7 +20,8 @@ struct tpck_mail {
 	tpck_shared_lock lock;
 	_Atomic bool lost;
 };
-enum { ALIGN = 16, BEGINS = (sizeof(struct tpck_mail) + ALIGN - 1) / ALIGN * ALIGN };
+enum { ALIGN = 16, BEGINS = TPCK_MAIL_AT };
+_Static_assert(sizeof(struct tpck_mail) <= BEGINS && BEGINS % ALIGN == 0, "the agent reads records from there");
 
 struct tpck_mail *tpck_mail_new(size_t bytes, const char *path)
 {
@@ -128,17 +128,5 @@ void tpck_mail_forward(struct tpck_mail *mail, void (*call)(const struct tpck_re
 
 void tpck_mail_left(const char *path, void (*call)(const struct tpck_record *))
 {
-	int fd = tpck_sys_openat(AT_FDCWD, path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC, 0);
-	struct stat found = {0};
-	void *at = MAP_FAILED;
-
-	if (fd < 0)
-		return;
-	if (!tpck_sys_fstatat(fd, "", &found, AT_EMPTY_PATH) && found.st_size >= (off_t)sizeof(struct tpck_log_header))
-		at = tpck_undumped(tpck_sys_mmap(NULL, (size_t)found.st_size, PROT_READ, MAP_SHARED, fd, 0), (size_t)found.st_size);
-	tpck_sys_close(fd);
-	if (at == MAP_FAILED)
-		return;
-	tpck_log_each(at, (uint64_t)found.st_size, 0, BEGINS, call);
-	tpck_sys_munmap(at, (size_t)found.st_size);
+	(void)tpck_log_each_in(AT_FDCWD, path, 0, BEGINS, call);
 }

@@ -5,6 +5,7 @@
 #include "runtime/base/kernel.h"
 #include "runtime/replay/record_log.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -819,29 +820,56 @@ void tpck_log_behind_done(const char *folder, struct tpck_log_position cut)
 	}
 }
 
+int tpck_log_each_in(int folder, const char *path, uint64_t sequence, uint64_t at, void (*call)(const struct tpck_record *))
+{
+	int fd = tpck_sys_openat(folder, path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC, 0);
+	struct stat found = {0};
+	void *map = MAP_FAILED;
+	bool sealed;
+
+	if (fd < 0)
+		return -errno;
+	if (!tpck_sys_fstatat(fd, "", &found, AT_EMPTY_PATH) && found.st_size >= (off_t)sizeof(struct tpck_log_header))
+		map = tpck_undumped(tpck_sys_mmap(NULL, (size_t)found.st_size, PROT_READ, MAP_SHARED, fd, 0), (size_t)found.st_size);
+	tpck_sys_close(fd);
+	if (map == MAP_FAILED)
+		return -EBADMSG;
+	sealed = tpck_log_each(map, (uint64_t)found.st_size, sequence, at, call);
+	tpck_sys_munmap(map, (size_t)found.st_size);
+	return sealed;
+}
+
 void tpck_log_behind(const char *folder, struct tpck_log_position cut, void (*call)(const struct tpck_record *))
 {
 	uint64_t sequence = cut.sequence, at = cut.offset;
-	bool more = true;
+	int more = true;
 
-	for (; more && sequence < cut.sequence + KEPT; sequence++) {
-		struct stat found = {0};
+	for (; more > 0 && sequence < cut.sequence + KEPT; sequence++) {
 		char path[320];
-		void *map;
-		int fd;
 
 		snprintf(path, sizeof path, "%s/" TPCK_LOG_BEHIND "%06llu", folder, (unsigned long long)sequence);
-		fd = tpck_sys_openat(AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0);
-		if (fd < 0)
-			return;
-		map = tpck_sys_fstatat(fd, "", &found, AT_EMPTY_PATH) || found.st_size < (off_t)sizeof(struct tpck_log_header)
-			      ? MAP_FAILED
-			      : tpck_undumped(tpck_sys_mmap(NULL, (size_t)found.st_size, PROT_READ, MAP_SHARED, fd, 0), (size_t)found.st_size);
-		tpck_sys_close(fd);
-		if (map == MAP_FAILED)
-			return;
-		more = tpck_log_each(map, (uint64_t)found.st_size, sequence, at, call);
-		tpck_sys_munmap(map, (size_t)found.st_size);
+		more = tpck_log_each_in(AT_FDCWD, path, sequence, at, call);
 		at = (sizeof(struct tpck_log_header) + ALIGN - 1) / ALIGN * ALIGN;
 	}
+}
+
+bool tpck_log_tried(const char *folder, void (*call)(const struct tpck_record *))
+{
+	int session = tpck_sys_openat(AT_FDCWD, folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
+	char buffer[4096];
+	bool all = true;
+	ssize_t got;
+
+	while (session >= 0 && (got = tpck_sys_getdents(session, buffer, sizeof buffer)) > 0)
+		for (char *at = buffer; at < buffer + got; at += ((struct dirent64 *)at)->d_reclen) {
+			const char *name = ((struct dirent64 *)at)->d_name;
+
+			if (strncmp(name, TPCK_TRIED_BEHIND, sizeof TPCK_TRIED_BEHIND - 1) != 0)
+				continue;
+			all = tpck_log_each_in(session, name, 0, sizeof(struct tpck_log_header), call) > 0 && all;
+			tpck_sys_unlinkat(session, name, 0);
+		}
+	if (session >= 0)
+		tpck_sys_close(session);
+	return all;
 }

@@ -83,6 +83,8 @@ bool tpck_log_each(const struct tpck_log_header *segment, uint64_t size, uint64_
 bool tpck_record_is_sound(const struct tpck_record *record);
 /* The generation that began the log in this folder, from the program's beginning; 0: none that can be read. */
 uint64_t tpck_log_timeline(const char *folder);
+/* The same of a file, below the folder. Whether the next segment belongs to its records; or -errno: it cannot be read. */
+int tpck_log_each_in(int folder, const char *path, uint64_t sequence, uint64_t at, void (*call)(const struct tpck_record *));
 struct tpck_log_reader;
 /* Maps the segments of the folder up to the cut, or unpacks them (wire/pack.h). -EBADMSG: a record is not whole; -ENOTSUP: one is packed, and this build
  * has no zstd. */
@@ -100,6 +102,9 @@ void tpck_log_close(struct tpck_log_reader *reader);
 /* What the log of the run that is resumed has behind the cut, as far as the agent has put it into this folder; each record during the
  * call only. */
 void tpck_log_behind(const char *folder, struct tpck_log_position cut, void (*call)(const struct tpck_record *));
+/* The same of what starts had there that had gone on from the step and left no snapshot, as far as the agent has kept it, and cut short (TPCK_TRIED of
+ * wire/segment.h). Its files go. False: not all of it is there. */
+bool tpck_log_tried(const char *folder, void (*call)(const struct tpck_record *));
 /* Nobody asks for that any more: its files go. */
 void tpck_log_behind_done(const char *folder, struct tpck_log_position cut);
 

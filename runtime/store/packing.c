@@ -114,8 +114,7 @@ int tpck_pack_make(const struct tpck_log_header *segment, uint64_t end, uint8_t 
 }
 #endif
 
-/* A whole file, to be read. */
-static int map_file(const char *path, void **at, uint64_t *size, struct tpck_error *err)
+int tpck_segment_map(const char *path, void **at, uint64_t *size, struct tpck_error *err)
 {
 	int fd = open(path, READ), rc = 0;
 	struct stat status = {0};
@@ -154,6 +153,26 @@ static int unpack(const void *pack, uint64_t size, uint64_t sequence, void **seg
 	return rc;
 }
 
+int tpck_segment_read(const char *session_path, uint64_t sequence, void **segment, uint64_t *size)
+{
+	char path[TPCK_PATH_MAX];
+	struct tpck_log_header header;
+	void *pack = NULL;
+	uint64_t bytes;
+	int rc;
+
+	if (!tpck_segment_find(session_path, sequence, path, sizeof path, &header))
+		return -ENOENT;
+	if (header.sealed != TPCK_LOG_PACKED)
+		return tpck_segment_map(path, segment, size, NULL);
+	rc = tpck_segment_map(path, &pack, &bytes, NULL);
+	if (rc)
+		return rc;
+	rc = unpack(pack, bytes, sequence, segment, size);
+	munmap(pack, bytes);
+	return rc;
+}
+
 int tpck_pack_segment(const char *session_path, uint64_t sequence, struct tpck_error *err)
 {
 	char from[TPCK_PATH_MAX], to[TPCK_PATH_MAX];
@@ -166,7 +185,7 @@ int tpck_pack_segment(const char *session_path, uint64_t sequence, struct tpck_e
 
 	tpck_log_path(session_path, sequence, from, sizeof from);
 	tpck_pack_path(session_path, sequence, to, sizeof to);
-	rc = map_file(from, &mapped, &size, err);
+	rc = tpck_segment_map(from, &mapped, &size, err);
 	if (rc)
 		return rc;
 	segment = mapped;
@@ -233,7 +252,7 @@ int tpck_pack_move(const char *session_path, uint64_t sequence, int folder, cons
 		return tpck_error_set(err, errno, "reading %s", path);
 	if (S_ISLNK(status.st_mode))
 		return 0;
-	rc = map_file(path, &mapped, &size, err);
+	rc = tpck_segment_map(path, &mapped, &size, err);
 	if (rc)
 		return rc;
 	rc = put(folder, name, mapped, size);
@@ -255,7 +274,7 @@ int tpck_pack_raw(const char *path, uint64_t sequence, uint64_t *bytes, struct t
 {
 	uint64_t size, end = 0;
 	void *mapped = NULL;
-	int rc = map_file(path, &mapped, &size, err);
+	int rc = tpck_segment_map(path, &mapped, &size, err);
 
 	if (rc)
 		return rc;
@@ -271,7 +290,7 @@ int tpck_pack_check(const char *path, uint64_t sequence, const char *to, struct 
 {
 	void *mapped = NULL, *segment = NULL;
 	uint64_t size, end = 0;
-	int rc = map_file(path, &mapped, &size, err);
+	int rc = tpck_segment_map(path, &mapped, &size, err);
 
 	if (rc)
 		return rc;

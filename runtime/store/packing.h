@@ -17,6 +17,11 @@ void tpck_pack_path(const char *session_path, uint64_t sequence, char *path, siz
 /* The file that has a segment, whose header it reads: its pack if that is whole, else what is not packed. False: neither is there. */
 bool tpck_segment_find(const char *session_path, uint64_t sequence, char *path, size_t size, struct tpck_log_header *header);
 
+/* A file of a segment or of a pack, or the segment as it was before it was packed, mapped to be read; the caller's to unmap. 0, or -errno; -ENOENT: there is
+ * none; -EBADMSG: it is shorter than a header, or is no pack. */
+int tpck_segment_map(const char *path, void **at, uint64_t *size, struct tpck_error *err);
+int tpck_segment_read(const char *session_path, uint64_t sequence, void **segment, uint64_t *size);
+
 /* The records of a mapped segment up to `end`, packed; malloc'd. 0, -ENOMEM, -EFBIG: that is no less, or more than TPCK_PACK_MOST; or -ENOTSUP: this build has
  * no zstd. */
 int tpck_pack_make(const struct tpck_log_header *segment, uint64_t end, uint8_t **pack, size_t *size);

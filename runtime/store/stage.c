@@ -21,6 +21,7 @@
 #include "runtime/store/file.h"
 #include "runtime/store/packing.h"
 #include "runtime/store/parallel.h"
+#include "runtime/store/tried.h"
 #include "runtime/store/verify.h"
 #include "runtime/store/writer.h"
 #include "runtime/wire/pack.h"
@@ -99,47 +100,42 @@ static int copy_cut_segment(const char *from, const char *to, uint64_t offset, s
 	return rc;
 }
 
-/* What processes of the program wrote to files. A session that went no further than to its beginning has none. */
-static void link_written(const char *from_session, const char *to_session)
+/* All of a session's files whose names begin so, into another session, with `instead` in place of that. `lacking`: whether it is an error that the other session is
+ * not there. */
+static void link_all(const char *from_session, const char *beginning, const char *to_session, const char *instead, bool lacking, const char *what)
 {
 	char from[TPCK_PATH_MAX], to[TPCK_PATH_MAX];
 	DIR *folder = opendir(from_session);
 	const struct dirent *entry;
 
 	while (folder && (entry = readdir(folder))) {
-		if (strncmp(entry->d_name, TPCK_WRITTEN, strlen(TPCK_WRITTEN)) != 0)
+		if (strncmp(entry->d_name, beginning, strlen(beginning)) != 0)
 			continue;
 		if (snprintf(from, sizeof from, "%s/%s", from_session, entry->d_name) >= (int)sizeof from ||
-		    snprintf(to, sizeof to, "%s/" TPCK_LOG_BEHIND "%s", to_session, entry->d_name) >= (int)sizeof to)
+		    snprintf(to, sizeof to, "%s/%s%s", to_session, instead, entry->d_name + strlen(beginning)) >= (int)sizeof to)
 			errno = ENAMETOOLONG;
-		else if (!link(from, to))
+		else if (!link(from, to) || errno == EEXIST || (errno == ENOENT && !lacking))
 			continue;
-		tpck_log_warn("what processes wrote to files that are started again cannot be taken back: linking %s: %m", entry->d_name);
+		tpck_log_warn("%s: linking %s: %m", what, entry->d_name);
 	}
 	if (folder)
 		closedir(folder);
 }
 
-void tpck_stage_hand_back(const char *session, uint64_t generation, const char *to_session)
+void tpck_stage_hand_back(const char *session, uint64_t generation, const struct tpck_cut *cut, const char *to_session)
 {
-	char from[TPCK_PATH_MAX], to[TPCK_PATH_MAX];
-	DIR *folder = opendir(session);
-	const struct dirent *entry;
+	char name[40], path[TPCK_PATH_MAX], what[80];
+	struct tpck_error err = {0};
+	int rc;
 
-	while (folder && (entry = readdir(folder))) {
-		if (strncmp(entry->d_name, TPCK_WRITTEN, strlen(TPCK_WRITTEN)) != 0)
-			continue;
-		if (snprintf(from, sizeof from, "%s/%s", session, entry->d_name) >= (int)sizeof from ||
-		    snprintf(to, sizeof to, "%s/" TPCK_WRITTEN TPCK_WRITTEN_BY "%" PRIu64 "%s", to_session, generation,
-			     entry->d_name + strlen(TPCK_WRITTEN)) >= (int)sizeof to)
-			errno = ENAMETOOLONG;
-		/* Where nobody can go on from that session any more, it is not there. */
-		else if (!link(from, to) || errno == ENOENT || errno == EEXIST)
-			continue;
-		tpck_log_warn("what processes of generation %" PRIu64 " wrote to files may be there twice: linking %s: %m", generation, entry->d_name);
-	}
-	if (folder)
-		closedir(folder);
+	/* Where nobody can go on from that session any more, it is not there. */
+	snprintf(name, sizeof name, TPCK_WRITTEN TPCK_GENERATION "%" PRIu64, generation);
+	snprintf(what, sizeof what, "what processes of generation %" PRIu64 " wrote to files may be there twice", generation);
+	link_all(session, TPCK_WRITTEN, to_session, name, false, what);
+	snprintf(name, sizeof name, TPCK_TRIED TPCK_GENERATION "%" PRIu64, generation);
+	rc = tpck_path_join(path, sizeof path, to_session, name) ? -ENAMETOOLONG : tpck_tried_write(session, cut, generation, path, &err);
+	if (rc && rc != -ENOENT)
+		tpck_log_warn("what generation %" PRIu64 " started, and said to others, is done again without a line: %s", generation, err.text[0] ? err.text : strerror(-rc));
 }
 
 /* What the log has from the cut on is no part of what is resumed: it tells the program what will be done again. */
@@ -168,7 +164,9 @@ void tpck_stage_behind(const char *from_session, const struct tpck_cut *cut, con
 		if (link(from, to) && errno != ENOENT)
 			tpck_log_warn("what forked children %s just before the end is not known to the start that goes on: linking %s: %m", mails[i].did, to);
 	}
-	link_written(from_session, to_session);
+	/* A session that went no further than to its beginning has none. */
+	link_all(from_session, TPCK_WRITTEN, to_session, TPCK_WRITTEN_BEHIND, true, "what processes wrote to files that are started again cannot be taken back");
+	link_all(from_session, TPCK_TRIED, to_session, TPCK_TRIED_BEHIND, true, "what starts did that left no snapshot is done again without a line");
 }
 
 /* One that the process will only read. What it could not unpack is found out here, where there may be another way to go on. */

@@ -15,8 +15,9 @@ int tpck_stage_memory(const char *from_session, const char *image_path, const st
 		      const char *to_session, struct tpck_error *err);
 /* What the session that the step is of had behind it, where it is in memory still: what was said, started and written there. */
 void tpck_stage_behind(const char *from_session, const struct tpck_cut *cut, const char *to_session);
-/* What processes of a session wrote to files that left no snapshot, for whoever goes on from where it had: it is known in that session then. */
-void tpck_stage_hand_back(const char *session, uint64_t generation, const char *to_session);
+/* A session left no snapshot: what its processes wrote to files, and what it started and said to others behind the cut that it had gone on from, is known from then on
+ * in the session that it had gone on from, for whoever does so next. */
+void tpck_stage_hand_back(const char *session, uint64_t generation, const struct tpck_cut *cut, const char *to_session);
 /* From the store: every chunk is read, compared with its digest and laid down. -EBADMSG: a chunk is
  * not what the manifest says; the checkpoint cannot be trusted. */
 int tpck_stage_durable(struct tpck_tier *tier, const struct tpck_manifest *manifest,

@@ -38,13 +38,19 @@ enum {
 #define TPCK_SEEN "overlay"
 #define TPCK_WRITTEN_BEHIND TPCK_LOG_BEHIND "written"
 /* "SESSION/written.gNNN": the same of generation NNN, which went on from a snapshot of this session and left none. */
-#define TPCK_WRITTEN_BY ".g"
+#define TPCK_GENERATION ".g"
 /* "SESSION/said": what forked children said to others, and is not in the log yet: a segment (runtime/network/descendants.c); of the run that is resumed. */
 #define TPCK_SAID "said"
 #define TPCK_SAID_BEHIND TPCK_LOG_BEHIND "said"
 /* "SESSION/started": what forked children started, and is not in the log yet: a segment (runtime/programs/children.c); of the run that is resumed. */
 #define TPCK_STARTED "started"
 #define TPCK_STARTED_BEHIND TPCK_LOG_BEHIND "started"
+/* Where the first record of those two is. */
+enum { TPCK_MAIL_AT = 64 };
+/* "SESSION/tried.gNNN": what generation NNN, which went on from a snapshot of this session and left none, started and said to others behind that, or what is
+ * known of it: a segment whose records are cut short (runtime/store/tried.h); of the run that is resumed. */
+#define TPCK_TRIED "tried"
+#define TPCK_TRIED_BEHIND TPCK_LOG_BEHIND TPCK_TRIED
 #define TPCK_LOG_MAGIC 0x20676f6c6b637074ull     /* "tpcklog " */
 #define TPCK_STASH_MAGIC 0x747361736b637074ull   /* "tpcksast" */
 
@@ -339,6 +345,7 @@ struct tpck_control {
 	uint32_t images;               /* [agent] how many image files there are */
 	uint64_t generation;           /* [agent] */
 	uint64_t parent_generation, resume_step; /* [agent] of the offer; 0, 0 without */
+	uint64_t resume_sequence, resume_offset; /* [agent] and its log's cut */
 	int32_t pid;                   /* [shim] */
 	_Atomic int32_t agent_pid;     /* [agent] */
 	_Atomic uint64_t image_bytes;  /* [agent] data bytes that every image file is prefaulted for */

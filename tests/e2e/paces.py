@@ -13,6 +13,8 @@ from is not done again.
                                  unborn: the same, and is a process that the kernel has not let come back from fork() yet
                                  long: as behind, for more than a minute: he goes by a clock of his own, and a line says what he starts again
                                  tight: he has no descriptor for what answers him while the next start runs forward: it refuses to go on, in a line
+                                 tried: two starts go on from the first one's step, and are killed before they have a snapshot: what they had him do behind
+                                 that step is named by the next one, as what the first one had is
                                  left: he is made before there is a device, and is answered when the trainer has come to its last step: he does not ask again
 """
 import http.server
@@ -26,17 +28,20 @@ import time
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import job
 
-WAYS = [f"{way}-{case}" for way in ("thread", "fork", "worker") for case in ("ahead", "behind", "half", "late", "unborn")
-        if (way, case) not in (("thread", "ahead"), ("thread", "unborn"))]
+WAYS = [f"{way}-{case}" for way in ("thread", "fork", "worker") for case in ("ahead", "behind", "half", "late", "unborn", "tried")
+        if (way, case) not in (("thread", "ahead"), ("thread", "unborn"), ("fork", "tried"))]
 LONG_WAYS = ["fork-long"]  # a minute
-ALWAYS = ["fork-tight", "fork-left"]
-STEPS, SLOW, LAST = 300, 3, 4
+ALWAYS = ["fork-tight", "fork-left", "fork-tried"]
+STEPS, SLOW, LAST, SOME_STEPS = 300, 3, 4, 100
 SOME = 2  # without names: so many, others each time, and ALWAYS
 LONG = re.compile(r"who is not as far as in the first run a minute after the program was live starts again what that had started: sh$", re.M)
 TOLD = re.compile(r"a process that is not as far as in the first run a minute after the program was live tells 127.0.0.1:\d+ again what that had told it$", re.M)
 
 
 TWICE = re.compile(r"of some files to which processes wrote that are started again .* it is not known what they got: they may have it twice$", re.M)
+WHO = {"first": "the first run", "tried": "starts that left no snapshot"}
+STARTED = {who: re.compile(rf"what comes behind step \d+ is done again, with what it starts; {text} started (\d+) programs there: sh\b") for who, text in WHO.items()}
+SENT = {who: re.compile(rf"what comes behind step \d+ is done again, with what it sends; {text} sent something there to (\S+)$", re.M) for who, text in WHO.items()}
 TIGHT = re.compile(r"nothing can stand in for 127.0.0.1:\d+", re.M)
 
 
@@ -74,7 +79,7 @@ def goes(checks, way, case):
         this = job.Job(place, "gpt", "--seed", "3", "--steps", str(STEPS))
         this.environment.update(LD_PRELOAD=job.built(place, "paces.so", "paces.c"), PACES=way)
         # Of who is ahead a line says that it may be sent twice; a thread's has one, too.
-        posts = way != "thread" and case != "ahead"
+        posts = (way != "thread" and case != "ahead") or case == "tried"
         if posts:
             this.environment["PACES_PORT"] = str(server.server_address[1])
 
@@ -97,6 +102,9 @@ def goes(checks, way, case):
 
         if case in ("tight", "left"):
             (too_tight if case == "tight" else left)(checks, this, there, server)
+            return
+        if case == "tried":
+            tried(checks, way, this, there, server)
             return
         there(*(("pace", str(SLOW)) if case == "ahead" else ("lock", "")))
         first = this.killed_at(40)
@@ -188,6 +196,43 @@ def left(checks, this, there, server):
     checks.ok(status == 0 and (job.Job.resumed_at(last) or 0) > 20 and before[-1] == LAST and server.rows.count(LAST) == 1,
               "fork-left: what was answered behind the last step is not posted again", status, before, server.rows, first.said(), last.said())
     checks.ok(not this.differences(), "fork-left: and the trainer wrote the same bytes", *this.differences())
+
+
+def tried(checks, way, this, there, server):
+    here = f"127.0.0.1:{server.server_address[1]}"
+
+    def started(start, who):
+        said = STARTED[who].search(start.said())
+        return int(said[1]) if said else 0
+
+    def sent(start, who):
+        return SENT[who].findall(start.said())
+
+    there("lock", "")
+    first = this.killed_at(SOME_STEPS, environment={"TRANSPCKPT_INTERVAL": str(SOME_STEPS - 30)})
+    rows, starts = [list(server.rows)], []
+    for _ in range(2):
+        starts.append(this.start(environment={"TRANSPCKPT_INTERVAL": "1000000"}))
+        starts[-1].slowly_until(lambda: job.LIVE.search(starts[-1].said()) and len(server.rows) >= len(rows[-1]) + 2)
+        starts[-1].kill()
+        rows.append(list(server.rows))
+    last = this.start()
+    status = last.wait()
+    resumed = [job.Job.resumed_at(start) or 0 for start in (*starts, last)]
+    said = first.said() + "".join(start.said() for start in this.starts)
+    checks.ok(status == 0 and 0 < resumed[0] == resumed[1] == resumed[2] and len(re.findall("is gone and left no snapshot", this.place.agent_log())) == 2,
+              f"{way}-tried: three starts go on at step {resumed}, of which two leave no snapshot", status, said, this.place.agent_log()[-3000:])
+    # Of each number he starts two programs.
+    each = [2 * (len(rows[i + 1]) - len(rows[i])) for i in range(2)]
+    behind = [[started(start, who) for start in (*starts, last)] for who in WHO]
+    checks.ok(behind[0][0] >= 4 and len(set(behind[0])) == 1, f"{way}-tried: each says that the first run started {behind[0][0]} programs behind that step", behind, rows, said)
+    checks.ok(behind[1][0] == 0 and all(abs(sum(each[:i]) - behind[1][i]) <= 2 * i for i in (1, 2)) and 0 < behind[1][1] < behind[1][2],
+              f"{way}-tried: and what starts had started there is named by the next ones: {behind[1]}", each, behind, rows, said)
+    checks.ok(all(sent(start, "first") == [here] for start in (*starts, last)) and [sent(start, "tried") for start in (*starts, last)] == [[], [here], [here]],
+              f"{way}-tried: and to whom they had sent something", [[sent(start, who) for start in (*starts, last)] for who in WHO], said)
+    again = {number for number in server.rows if server.rows.count(number) > 1}
+    checks.ok(again and min(again) * STEPS >= (resumed[0] - 1) * len(set(server.rows)), f"{way}-tried: nothing of before that step is sent again", again, server.rows, resumed)
+    checks.ok(not this.differences(), f"{way}-tried: and the trainer wrote the same bytes", *this.differences())
 
 
 def slow(this, there):

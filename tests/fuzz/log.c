@@ -10,6 +10,7 @@
 #include "runtime/programs/programs.h"
 #include "runtime/replay/looks.h"
 #include "runtime/replay/record_log.h"
+#include "runtime/store/tried.h"
 #include "runtime/wire/segment.h"
 
 /* What is learnt of files and programs stays in memory for threads that are late: so many records of them are given. */
@@ -48,6 +49,9 @@ static void learn(const struct tpck_record *record)
 	tpck_programs_learn_behind(record);
 	tpck_network_learn(record);
 	tpck_network_learn_behind(record);
+	tpck_network_learn_sent(record);
+	tpck_network_learn_tried(record);
+	tpck_programs_learn_tried(record);
 	if (__lsan_enable)
 		__lsan_enable();
 }
@@ -96,6 +100,19 @@ static void read_looks(void)
 	}
 }
 
+/* What the agent keeps of it is a segment that can be read. */
+static void keep(const void *segment, size_t size, uint64_t first)
+{
+	static struct tpck_log_header *kept_of_it;
+
+	if (!kept_of_it)
+		kept_of_it = malloc(TPCK_TRIED_MOST);
+	FUZZ_HOLDS(kept_of_it != NULL);
+	*kept_of_it = (struct tpck_log_header){.magic = TPCK_LOG_MAGIC, .version = TPCK_WIRE_VERSION, .used = sizeof *kept_of_it};
+	(void)tpck_tried_add(kept_of_it, segment, size, first);
+	FUZZ_HOLDS(kept_of_it->used <= TPCK_TRIED_MOST && tpck_log_is_whole(kept_of_it, kept_of_it->used, 0, kept_of_it->used));
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	const uint64_t first = (sizeof(struct tpck_log_header) + 15) / 16 * 16;
@@ -118,6 +135,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	(void)tpck_log_each(segment, size, 0, first, take);
 	if (size >= sizeof *segment)
 		(void)tpck_log_is_whole(segment, size, 0, segment->used);
+	keep(segment, size, first);
 	read_looks();
 	if (!to_keep) {
 		free(segment);
