@@ -7,6 +7,8 @@
 #include <stdio.h>
 #include <sys/socket.h>
 
+#include "runtime/programs/programs.h"
+
 void tpck_hooks_cuda(void);
 void tpck_hooks_nccl(void);
 /* The real syscall() is looked up. */
@@ -25,6 +27,27 @@ long tpck_hooks_machine_call(long number, long a, long b, long c);
 void tpck_hooks_execute(void);
 /* Whether popen() made the stream here. */
 bool tpck_hooks_popened(FILE *stream);
+/* Around a function that adds `more` bytes to what a stream has to write, and may write some: `good`: it has added them. */
+struct tpck_hooks_stream {
+	FILE *stream;
+	size_t held_back;
+	int fd, cancels; /* -1: nobody counts */
+};
+void tpck_hooks_stream_begins_slow(struct tpck_hooks_stream *at, FILE *stream);
+void tpck_hooks_stream_ended_slow(const struct tpck_hooks_stream *at, size_t more, bool good);
+static inline void tpck_hooks_stream_begins(struct tpck_hooks_stream *at, FILE *stream)
+{
+	at->fd = -1;
+	if (tpck_programs_child_some())
+		tpck_hooks_stream_begins_slow(at, stream);
+}
+static inline void tpck_hooks_stream_ended(const struct tpck_hooks_stream *at, size_t more, bool good)
+{
+	if (__builtin_expect(at->fd >= 0, 0))
+		tpck_hooks_stream_ended_slow(at, more, good);
+}
+/* The stream is about to be closed, or to become another file's. */
+void tpck_hooks_stream_closes(FILE *stream);
 /* NULL, or which launcher the program has joined, for tpck_restart_launcher(). */
 const char *tpck_launcher_joined(void);
 

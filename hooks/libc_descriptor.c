@@ -44,10 +44,7 @@ TPCK_EXPORT int fclose(FILE *stream)
 	/* libc's waits for the program, too. */
 	if (tpck_hooks_popened(stream))
 		return pclose(stream);
-	if (atomic_load_explicit(&tpck_programs_child_writes, memory_order_relaxed)) {
-		(void)fflush(stream);
-		tpck_programs_child_closes(fileno(stream));
-	}
+	tpck_hooks_stream_closes(stream);
 	tpck_network_closes(fileno(stream));
 	closing = tpck_files_closing(fileno(stream));
 

@@ -14,6 +14,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "hooks/hooks.h"
 #include "hooks/libc.h"
 #include "hooks/libc_machine.h"
 #include "hooks/libc_random.h"
@@ -348,11 +349,13 @@ TPCK_EXPORT FILE *fopen64(const char *restrict path, const char *restrict mode)
 static FILE *stream_reopen(const char *path, const char *mode, FILE *stream, freopen_type real)
 {
 	struct tpck_thread *self = tpck_engine_enter();
-	uint64_t closing = tpck_files_closing(fileno(stream));
 	bool there = tpck_readable_path(path) && tpck_readable_path(mode), ours;
+	uint64_t closing;
 	char link[64];
 	int fd;
 
+	tpck_hooks_stream_closes(stream);
+	closing = tpck_files_closing(fileno(stream));
 	ours = there && tpck_layer_top.redirects(AT(AT_FDCWD, path), flags_of(mode));
 	if (ours) {
 		fd = tpck_layer_top.open(AT(AT_FDCWD, path), flags_of(mode), 0666);
@@ -370,6 +373,8 @@ static FILE *stream_reopen(const char *path, const char *mode, FILE *stream, fre
 		if (there)
 			tpck_layer_top.touches(AT(AT_FDCWD, path), flags_of(mode));
 		stream = real(path, mode, stream);
+		if (stream && there && (flags_of(mode) & O_ACCMODE) != O_RDONLY)
+			tpck_programs_writes(fileno(stream), flags_of(mode));
 	}
 	tpck_files_closed(closing, true);
 	if (self)

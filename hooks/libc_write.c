@@ -71,6 +71,7 @@ TPCK_EXPORT ssize_t writev(int fd, const struct iovec *parts, int count)
 		return (ssize_t)sum_all(parts, count);
 	grows = tpck_files_grows(fd, -1, sum(parts, count));
 	REAL(writev);
+	tpck_programs_child_writing(fd, 0);
 	done = grows < 0 ? -1 : real(fd, parts, count);
 	tpck_programs_child_wrote(fd, 0, done);
 	tpck_files_grown(grows);
@@ -166,7 +167,9 @@ long tpck_hooks_write(long number, long fd, long from, long count, long at, long
 	if (number != SYS_pwritev2)
 		flags = 0;
 	grows = tpck_files_grows((int)fd, begins((int)fd, begin, (int)flags), bytes);
+	tpck_programs_child_writing((int)fd, plain ? bytes : 0);
 	done = grows < 0 ? -1 : syscall(number, fd, from, count, at, high, flags);
+	tpck_programs_child_wrote((int)fd, plain ? bytes : 0, done);
 	tpck_files_grown(grows);
 	if (plain)
 		tpck_files_wrote((int)fd, (const void *)from, done);
@@ -179,10 +182,14 @@ long tpck_hooks_write(long number, long fd, long from, long count, long at, long
 TPCK_EXPORT size_t fwrite(const void *restrict buffer, size_t size, size_t count, FILE *restrict stream)
 {
 	int grows = tpck_files_stream_grows(stream, size * count);
+	struct tpck_hooks_stream at;
 	size_t done;
 
 	REAL(fwrite);
+	tpck_hooks_stream_begins(&at, stream);
 	done = grows < 0 ? 0 : real(buffer, size, count, stream);
+	/* Of a piece that is not whole some bytes may be on their way, too. */
+	tpck_hooks_stream_ended(&at, done * size, done == count || size == 1);
 	tpck_files_grown(grows);
 	if (__builtin_expect(done * size >= TPCK_FILES_MUCH, 0))
 		tpck_files_wrote_much(fileno(stream), buffer, done * size);
@@ -193,10 +200,14 @@ TPCK_EXPORT size_t fwrite(const void *restrict buffer, size_t size, size_t count
 TPCK_EXPORT size_t fwrite_unlocked(const void *restrict buffer, size_t size, size_t count, FILE *restrict stream)
 {
 	int grows = tpck_files_stream_grows(stream, size * count);
+	struct tpck_hooks_stream at;
 	size_t done;
 
 	REAL(fwrite_unlocked);
+	tpck_hooks_stream_begins(&at, stream);
 	done = grows < 0 ? 0 : real(buffer, size, count, stream);
+	/* Of a piece that is not whole some bytes may be on their way, too. */
+	tpck_hooks_stream_ended(&at, done * size, done == count || size == 1);
 	tpck_files_grown(grows);
 	if (__builtin_expect(done * size >= TPCK_FILES_MUCH, 0))
 		tpck_files_wrote_much(fileno(stream), buffer, done * size);

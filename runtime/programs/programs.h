@@ -151,6 +151,12 @@ static inline void tpck_programs_takes(int folder, const char *path)
 /* Whether this is a process whose files are noted, or a program of which it is not known, and has written to none. */
 enum { TPCK_CHILD_NONE, TPCK_CHILD_NOTES, TPCK_CHILD_UNSURE };
 extern _Atomic uint32_t tpck_programs_child_writes __attribute__((visibility("hidden")));
+static inline bool tpck_programs_child_some(void)
+{
+	return __builtin_expect(atomic_load_explicit(&tpck_programs_child_writes, memory_order_relaxed) != TPCK_CHILD_NONE, 0);
+}
+/* Whether what is written by the descriptor is counted, or it is not known yet whether it is. */
+bool tpck_programs_child_counts(int fd);
 void tpck_programs_child_writes_slow(int fd, size_t bytes, ssize_t done, bool before);
 void tpck_programs_child_copies_slow(int from, int to);
 void tpck_programs_child_closed_range_slow(unsigned first, unsigned last);

@@ -26,8 +26,6 @@ enum { OPEN = 32, RECENT = 16, PATH = sizeof ((struct tpck_writing *)0)->path };
 /* Descriptors that this process appends by. A write looks there without the lock: it may come from a signal's handler. */
 static struct open {
 	_Atomic int number;   /* 1 + the descriptor; 0: there is none */
-	_Atomic bool counts;  /* a write was seen: what libc's streams write is not */
-	int64_t from;         /* the file's size when it was opened */
 	struct tpck_writing *_Atomic entry;
 } opened[OPEN] TPCK_LARGE;
 static _Atomic uint32_t opened_most; /* places that were used */
@@ -249,7 +247,7 @@ static struct open *open_at(int fd)
 }
 
 /* The lock is held. Where there is no room for it, what is written by it is not counted, and cannot be taken back. */
-static void remember(int fd, struct tpck_writing *entry, int64_t from, bool counts)
+static void remember(int fd, struct tpck_writing *entry)
 {
 	struct open *at = open_at(fd);
 
@@ -261,8 +259,6 @@ static void remember(int fd, struct tpck_writing *entry, int64_t from, bool coun
 		}
 	if (!at)
 		return;
-	at->from = from;
-	atomic_store(&at->counts, counts);
 	atomic_store(&at->entry, entry);
 	atomic_store(&at->number, fd + 1);
 }
@@ -304,7 +300,7 @@ static void appends(int fd, const struct stat *found)
 		recent[recent_count++ % RECENT] = entry;
 	}
 	if (entry)
-		remember(fd, entry, found->st_size, false);
+		remember(fd, entry);
 	tpck_spin_unlock(&lock);
 	if (!entry && !named)
 		miss("a path of that length", ENAMETOOLONG);
@@ -370,6 +366,11 @@ static void look_at(int fd)
 	appends(fd, &found);
 }
 
+bool tpck_programs_child_counts(int fd)
+{
+	return (open_at(fd) || !is_looked_at(fd)) && is_home();
+}
+
 void tpck_programs_child_writes_slow(int fd, size_t bytes, ssize_t done, bool before)
 {
 	struct tpck_writing *entry;
@@ -384,7 +385,6 @@ void tpck_programs_child_writes_slow(int fd, size_t bytes, ssize_t done, bool be
 	}
 	entry = at ? atomic_load(&at->entry) : NULL;
 	if (entry) {
-		atomic_store(&at->counts, true);
 		/* At each instant both together are no less than what the file has got. */
 		if (before) {
 			atomic_fetch_add(&entry->doing, (int64_t)bytes);
@@ -406,7 +406,7 @@ void tpck_programs_child_copies_slow(int from, int fd)
 	tpck_spin_lock(&lock);
 	at = from != fd ? open_at(from) : NULL;
 	if (at)
-		remember(fd, atomic_load(&at->entry), at->from, atomic_load(&at->counts));
+		remember(fd, atomic_load(&at->entry));
 	tpck_spin_unlock(&lock);
 }
 
@@ -414,7 +414,6 @@ void tpck_programs_child_closes_slow(int fd)
 {
 	int saved = errno;
 	struct open *at;
-	long end;
 
 	if (!open_at(fd)) {
 		look_again(fd);
@@ -424,8 +423,6 @@ void tpck_programs_child_closes_slow(int fd)
 		return;
 	tpck_spin_lock(&lock);
 	at = open_at(fd);
-	if (at && !atomic_load(&at->counts) && (end = tpck_sys_lseek(fd, 0, SEEK_CUR)) > at->from)
-		atomic_fetch_add(&atomic_load(&at->entry)->own, end - at->from);
 	if (at)
 		atomic_store(&at->number, 0);
 	tpck_spin_unlock(&lock);

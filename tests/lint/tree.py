@@ -327,9 +327,9 @@ def rule_never_ends_its_host():
                 yield f"{name}:{line_at(body, match.start())}: {word}"
 
 
-# What libc's function does there besides is meant: a thread with its stack, a walk through folders that the overlay is not told of, and a call that the
-# program has made by its number.
-LIBCS_OWN = {("runtime/track/threads.c", "pthread_create"), ("runtime/follow/temporary.c", "nftw"), ("runtime/follow/syscalls.c", "syscall")}
+# What libc's function does there besides is meant: a thread with its stack, a walk through folders that the overlay is not told of, a call that the
+# program has made by its number, and what the program's stream holds back.
+LIBCS_OWN = {("runtime/follow/output.c", "fflush"), ("runtime/track/threads.c", "pthread_create"), ("runtime/follow/temporary.c", "nftw"), ("runtime/follow/syscalls.c", "syscall")}
 
 
 def rule_the_kernel_is_asked_by_kernel_h():

@@ -4,8 +4,7 @@
 """A script has processes of its own write to files what it tells them (writes.py has the ways), and is killed twice: they are made again and told all of it
 again, and each row is there once.
 
-  kill_writes.py [WAY...]    WAY: of writes.py; tee: by libc's streams, which nobody counts: a line says that it is there twice;
-                             without: by a program without the library, of which a line says so;
+  kill_writes.py [WAY...]    WAY: of writes.py; tee: by libc's streams; without: by a program without the library, of which a line says so;
                              others: as line, and somebody else writes to the file, too; lost: as line, and the node's memory goes with the job;
                              outlives-WAY: its process is behind, and outlives the job: it writes what it had been sent once the next start runs forward,
                              a forked one not before that start has forked, too; stays-WAY: and it stays
@@ -121,8 +120,8 @@ def goes(checks, python, way, tries=3):
             before = looks
         said = '\n'.join(start.said() for start in this.starts)
         checks.ok(done == 0 and status == 0 and resumed[1] > 0 and resumed[2] > resumed[1], f'{way}: it goes on at steps {resumed[1:]}', done, status, said)
-        if way in ('others', 'lost', 'tee', 'without'):
-            name = 'rows.txt' if way in ('tee', 'without') else 'rows.jsonl'
+        if way in ('others', 'lost', 'without'):
+            name = 'rows.txt' if way == 'without' else 'rows.jsonl'
             with open(os.path.join(this.folders[0], name), encoding='ascii') as plain, open(os.path.join(this.folders[1], name), encoding='ascii') as killed:
                 plain, killed = plain.read().splitlines(), killed.read().splitlines()
             line = {'lost': UNKNOWN, 'without': UNSEEN}.get(way, LEFT).search(said)

@@ -11,6 +11,7 @@
 #include <sched.h>
 #include <signal.h>
 #include <spawn.h>
+#include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -668,6 +669,116 @@ static int do_full_table(void)
 	return 0;
 }
 
+/* ---- streams ---- */
+
+int __printf_chk(int flag, const char *format, ...);
+int __fprintf_chk(FILE *stream, int flag, const char *format, ...);
+int __vfprintf_chk(FILE *stream, int flag, const char *format, va_list list);
+int __vprintf_chk(int flag, const char *format, va_list list);
+int __dprintf_chk(int fd, int flag, const char *format, ...);
+int __vdprintf_chk(int fd, int flag, const char *format, va_list list);
+int __overflow(FILE *stream, int c);
+
+static void by_lists(FILE *to, const char *format, ...)
+{
+	va_list list;
+	int sum = 0;
+
+	for (int i = 0; i < 6; i++) {
+		va_start(list, format);
+		sum += i == 0 ? vfprintf(to, format, list) : i == 1 ? __vfprintf_chk(to, 1, format, list) : i == 2 ? vdprintf(fileno(to), format, list)
+		       : i == 3 ? __vdprintf_chk(fileno(to), 1, format, list) : i == 4 ? vprintf(format, list) : __vprintf_chk(1, format, list);
+		va_end(list);
+	}
+	printf("lists: %d\n", sum);
+}
+
+/* Each way that a stream is written by, and what it gives back. */
+static void write_all(FILE *to)
+{
+	int (*volatile put)(int, FILE *) = putc, (*volatile put_at)(int, FILE *) = fputc, (*volatile say_all)(const char *, FILE *) = fputs_unlocked;
+	int (*volatile out)(int) = putchar;
+	const int all[] = {fputs("by fputs\n", to) >= 0, say_all("by fputs_unlocked\n", to) >= 0, put('p', to), put_at('f', to), putc_unlocked('u', to), __overflow(to, '\n'),
+			   fprintf(to, "%s %d%n\n", "by fprintf", 1, &(int){0}), __fprintf_chk(to, 1, "%s %5.2f\n", "checked", 2.5), dprintf(fileno(to), "%d\n", 12),
+			   __dprintf_chk(fileno(to), 1, "%d\n", 123), (int)fwrite("pieces\n", 1, 7, to), (int)fwrite_unlocked("pieces\n", 7, 1, to), puts("by puts") >= 0, out('o'),
+			   printf("by %s\n", "printf"), __printf_chk(1, "%s\n", "checked"), fflush(to), fflush_unlocked(to), fflush(NULL)};
+
+	by_lists(to, "%s, %d\n", "a list", 7);
+	printf("they gave");
+	for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+		printf(" %d", all[i]);
+	printf("; errors %d, at %ld\n", ferror(to), ftell(to));
+}
+
+static void *write_many(void *to)
+{
+	for (int i = 0; i < 2000; i++)
+		fprintf(to, "%s\n", "a line of one of them");
+	return NULL;
+}
+
+static int do_streams(void)
+{
+	static const int kinds[] = {_IOFBF, _IOLBF, _IONBF};
+	FILE *to, *other, *full = fopen("/dev/full", "w"), *reads = fopen("/dev/null", "r");
+	pthread_t threads[4];
+	char *memory = NULL;
+	size_t bytes = 0;
+	pid_t child;
+
+	for (int i = 0; i < 3; i++) {
+		to = fopen("streams", "a");
+		setvbuf(to, NULL, kinds[i], 64);
+		write_all(to);
+		printf("%d\n", fclose(to));
+	}
+	/* What cannot be written. */
+	errno = 0;
+	printf("full: %d", fprintf(full, "more than there is room for") + fflush(full));
+	printf(", %s, %d", strerror(errno), ferror(full) != 0);
+	printf(", %d\n", fclose(full));
+	errno = 0;
+	printf("to read: %d %s\n", fputs("no", reads), strerror(errno));
+	fclose(reads);
+	/* No descriptor, and another file in its place. */
+	to = open_memstream(&memory, &bytes);
+	fprintf(to, "in memory %d", 5);
+	fclose(to);
+	printf("%s %zu\n", memory, bytes);
+	free(memory);
+	to = fopen("streams", "a+");
+	fprintf(to, "before");
+	to = freopen("others", "w", to);
+	fprintf(to, "behind");
+	rewind(to);
+	fputs("B", to);
+	fclose(to);
+	/* Several threads, a child that ends with what it holds back, and one that does not write that. */
+	to = fopen("many", "w");
+	for (int i = 0; i < 4; i++)
+		pthread_create(&threads[i], NULL, write_many, to);
+	for (int i = 0; i < 4; i++)
+		pthread_join(threads[i], NULL);
+	fclose(to);
+	to = fopen("streams", "a");
+	other = fopen("others", "a");
+	for (int i = 0; i < 2; i++) {
+		fflush(NULL);
+		child = fork();
+		if (child == 0) {
+			fprintf(to, "the child's\n");
+			fputs("and here\n", other);
+			if (i)
+				_exit(4);
+			exit(5);
+		}
+		report("stream's child", child);
+	}
+	/* What is held back at the end is written by libc. */
+	fprintf(to, "at the end");
+	return 6;
+}
+
 static const struct {
 	const char *name;
 	int (*run)(void);
@@ -676,6 +787,7 @@ static const struct {
 	{"kill", end_kill}, {"segv_handled", end_segv_handled}, {"pthread_exit", end_pthread_exit},
 	{"children", do_children}, {"begin", do_begin}, {"calls", do_calls}, {"small_stacks", do_small_stacks},
 	{"threads", do_threads}, {"storm", do_storm}, {"daemon", do_daemon}, {"full_table", do_full_table},
+	{"streams", do_streams},
 };
 
 int main(int argc, char **argv)
