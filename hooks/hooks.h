@@ -46,8 +46,8 @@ static inline void tpck_hooks_stream_ended(const struct tpck_hooks_stream *at, s
 	if (__builtin_expect(at->fd >= 0, 0))
 		tpck_hooks_stream_ended_slow(at, more, good);
 }
-/* The stream is about to be closed, or to become another file's. */
-void tpck_hooks_stream_closes(FILE *stream);
+/* The stream is about to be closed, or to become another file's. 0, or the errno by which what it held back is lost. */
+int tpck_hooks_stream_closes(FILE *stream);
 /* NULL, or which launcher the program has joined, for tpck_restart_launcher(). */
 const char *tpck_launcher_joined(void);
 

@@ -39,12 +39,12 @@ TPCK_EXPORT int fclose(FILE *stream)
 {
 	static int (*real)(FILE *);
 	uint64_t closing;
-	int result, error;
+	int result, error, lost;
 
 	/* libc's waits for the program, too. */
 	if (tpck_hooks_popened(stream))
 		return pclose(stream);
-	tpck_hooks_stream_closes(stream);
+	lost = tpck_hooks_stream_closes(stream);
 	tpck_network_closes(fileno(stream));
 	closing = tpck_files_closing(fileno(stream));
 
@@ -52,7 +52,8 @@ TPCK_EXPORT int fclose(FILE *stream)
 		real = REAL(fclose);
 	result = real(stream);
 	/* What a stream could not write is missing. */
-	error = tpck_files_closed(closing, result == 0);
+	error = tpck_files_closed(closing, result == 0 && !lost);
+	error = lost ? lost : error;
 	if (!error || result)
 		return result;
 	errno = error;

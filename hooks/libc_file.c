@@ -354,7 +354,7 @@ static FILE *stream_reopen(const char *path, const char *mode, FILE *stream, fre
 	char link[64];
 	int fd;
 
-	tpck_hooks_stream_closes(stream);
+	(void)tpck_hooks_stream_closes(stream);
 	closing = tpck_files_closing(fileno(stream));
 	ours = there && tpck_layer_top.redirects(AT(AT_FDCWD, path), flags_of(mode));
 	if (ours) {

@@ -112,17 +112,22 @@ static int ended(const struct tpck_hooks_stream *at, size_t more, int result)
 	return result;
 }
 
-void tpck_hooks_stream_closes(FILE *stream)
+int tpck_hooks_stream_closes(FILE *stream)
 {
+	int saved = errno, lost = 0;
 	struct followed *of;
 
 	if (!tpck_programs_child_some())
-		return;
-	(void)fflush(stream);
+		return 0;
+	/* One that reads would go back to where the program is, which its end does not do. */
+	if (stream->_flags & PUTTING && fflush(stream))
+		lost = errno;
 	tpck_programs_child_closes(fileno(stream));
 	of = followed_of(stream, false);
 	if (of)
 		atomic_store(&of->stream, NULL);
+	errno = saved;
+	return lost;
 }
 
 /* At the process's end libc writes what streams hold back, when nothing of this library comes to pass any more. */

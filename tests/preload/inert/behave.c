@@ -725,7 +725,21 @@ static int do_streams(void)
 	char *memory = NULL;
 	size_t bytes = 0;
 	pid_t child;
+	int fd;
 
+	/* What cannot be written is known at the end. */
+	fprintf(full, "held back");
+	errno = 0;
+	printf("held back: %d", fclose(full));
+	printf(", %s\n", strerror(errno));
+	full = fopen("/dev/full", "w");
+	/* What a stream has read ahead is gone with it. */
+	fd = open(self_path, O_RDONLY);
+	to = fdopen(dup(fd), "r");
+	printf("read: %d", fgetc(to));
+	fclose(to);
+	printf(", then at %ld\n", (long)lseek(fd, 0, SEEK_CUR));
+	close(fd);
 	for (int i = 0; i < 3; i++) {
 		to = fopen("streams", "a");
 		setvbuf(to, NULL, kinds[i], 64);
