@@ -162,6 +162,9 @@ void live_settle(struct agent *agent, struct live *live)
 	live->launch->died_any = true;
 	if (live->program)
 		clerk_tell(live, NEWS_DIED, &from, how_it_died(live));
+	/* A rank without a snapshot leaves nothing to the others of its launch either, which may be on other nodes and go on elsewhere. */
+	if (live->launch->apart && live->newest < 0)
+		hand_back(live);
 	if (live->launch->apart)
 		launch_apart->ended(agent, live);
 	else
