@@ -43,6 +43,9 @@ enum { TRIES = 3 };
 static struct tpck_engine *const engine = &tpck_engine;
 static pthread_mutex_t injecting = PTHREAD_MUTEX_INITIALIZER;
 
+/* What the first run did behind the step is not known. */
+static bool is_lost_behind;
+
 static void begin_anew(const char *what, bool by_chance);
 
 /* ---- the offer ---------------------------------------------------------------------------------- */
@@ -67,7 +70,7 @@ static void learn_tried(const struct tpck_record *record)
 
 void tpck_resume_learn_behind(struct tpck_log_position cut)
 {
-	tpck_log_behind(engine->welcome.session, cut, learn_behind);
+	is_lost_behind = !tpck_log_behind(engine->welcome.session, cut, learn_behind);
 	tpck_network_session(engine->welcome.session, &cut);
 	tpck_network_left(learn_behind);
 	tpck_programs_left(engine->welcome.session, learn_behind);
@@ -478,6 +481,9 @@ static void go_live(void)
 	tpck_engine_mode_set(TPCK_MODE_LIVE);
 	tpck_programs_live(engine->step);
 	tpck_network_live(engine->step);
+	if (is_lost_behind && (tpck_programs_any() || tpck_network_says_any()))
+		tpck_log_warn("what comes behind step %llu is done again, and what the first run started or sent there is not known: it went with the memory of its node",
+			      (unsigned long long)engine->step);
 	tpck_following_live();
 }
 

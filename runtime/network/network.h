@@ -64,6 +64,8 @@ void tpck_network_learn_behind(const struct tpck_record *record);
  * snapshot. */
 void tpck_network_learn_sent(const struct tpck_record *record);
 void tpck_network_learn_tried(const struct tpck_record *record);
+/* Whether the record has something that was sent to others, and may have changed something there. */
+bool tpck_network_says_any(void);
 /* Calls with each record that forked children and programs had, and that was not in the log yet. */
 void tpck_network_left(void (*call)(const struct tpck_record *record));
 void tpck_network_unlearn(void);

@@ -219,6 +219,14 @@ bool tpck_spoken_is_question(const struct tpck_spoken *of)
 	return !last || last == of->turns || (last == of->turns->next && !last->chunks);
 }
 
+bool tpck_network_says_any(void)
+{
+	for (const struct tpck_spoken *of = tpck_spoken_all; of; of = of->next)
+		if (of->turns && (of->unsafe || !of->safe) && !of->own)
+			return true;
+	return false;
+}
+
 void tpck_network_unlearn(void)
 {
 	tpck_again_unlearn();

@@ -180,7 +180,7 @@ static void learn(const char *session, struct tpck_log_position cut)
 		return;
 	while ((record = tpck_log_next(reader)))
 		tpck_network_learn(record);
-	tpck_log_behind(session, cut, tpck_network_learn_behind);
+	(void)tpck_log_behind(session, cut, tpck_network_learn_behind);
 	snprintf(left, sizeof left, "%s/" TPCK_SAID_BEHIND, session);
 	tpck_mail_left(left, tpck_network_learn_behind);
 	tpck_spoken_settle();

@@ -261,6 +261,15 @@ struct tpck_known *tpck_known_alike(uint64_t path, uint64_t arguments, struct tp
 	return other;
 }
 
+bool tpck_programs_any(void)
+{
+	for (size_t b = 0; b < BUCKETS; b++)
+		for (const struct tpck_known *of = known[b]; of; of = of->next)
+			if (!of->forked)
+				return true;
+	return false;
+}
+
 const char *tpck_known_behind(bool tried, unsigned *count)
 {
 	*count = behind[tried].count;

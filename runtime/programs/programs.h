@@ -45,6 +45,8 @@ void tpck_programs_learn_behind(const struct tpck_record *record);
 /* The same of a start that had gone on from the cut, and left no snapshot. */
 void tpck_programs_learn_tried(const struct tpck_record *record);
 void tpck_programs_unlearn(void);
+/* Whether the record has a program that was started. */
+bool tpck_programs_any(void);
 /* `session`: the folder for plans; `library`: this library's path, beside which the stand-in is. 0, or -errno: programs are started
  * for real then. */
 int tpck_programs_forward(const char *session, const char *library);

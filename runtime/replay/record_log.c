@@ -839,9 +839,10 @@ int tpck_log_each_in(int folder, const char *path, uint64_t sequence, uint64_t a
 	return sealed;
 }
 
-void tpck_log_behind(const char *folder, struct tpck_log_position cut, void (*call)(const struct tpck_record *))
+bool tpck_log_behind(const char *folder, struct tpck_log_position cut, void (*call)(const struct tpck_record *))
 {
 	uint64_t sequence = cut.sequence, at = cut.offset;
+	bool found = false;
 	int more = true;
 
 	for (; more > 0 && sequence < cut.sequence + KEPT; sequence++) {
@@ -849,8 +850,10 @@ void tpck_log_behind(const char *folder, struct tpck_log_position cut, void (*ca
 
 		snprintf(path, sizeof path, "%s/" TPCK_LOG_BEHIND "%06llu", folder, (unsigned long long)sequence);
 		more = tpck_log_each_in(AT_FDCWD, path, sequence, at, call);
+		found = found || more >= 0;
 		at = (sizeof(struct tpck_log_header) + ALIGN - 1) / ALIGN * ALIGN;
 	}
+	return found;
 }
 
 bool tpck_log_tried(const char *folder, void (*call)(const struct tpck_record *))

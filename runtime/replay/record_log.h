@@ -100,8 +100,8 @@ struct tpck_log_position tpck_log_reads_at(const struct tpck_log_reader *reader)
 void tpck_log_read_from(struct tpck_log_reader *reader, struct tpck_log_position from);
 void tpck_log_close(struct tpck_log_reader *reader);
 /* What the log of the run that is resumed has behind the cut, as far as the agent has put it into this folder; each record during the
- * call only. */
-void tpck_log_behind(const char *folder, struct tpck_log_position cut, void (*call)(const struct tpck_record *));
+ * call only. False: it has put none there, as that went with the memory that it was in. */
+bool tpck_log_behind(const char *folder, struct tpck_log_position cut, void (*call)(const struct tpck_record *));
 /* The same of what starts had there that had gone on from the step and left no snapshot, as far as the agent has kept it, and cut short (TPCK_TRIED of
  * wire/segment.h). Its files go. False: not all of it is there. */
 bool tpck_log_tried(const char *folder, void (*call)(const struct tpck_record *));

@@ -15,12 +15,14 @@ from is not done again.
                                  tight: he has no descriptor for what answers him while the next start runs forward: it refuses to go on, in a line
                                  tried: two starts go on from the first one's step, and are killed before they have a snapshot: what they had him do behind
                                  that step is named by the next one, as what the first one had is
+                                 lost: the memory of the node is lost with the job: a line says that nobody knows what is done again
                                  left: he is made before there is a device, and is answered when the trainer has come to its last step: he does not ask again
 """
 import http.server
 import os
 import random
 import re
+import shutil
 import sys
 import threading
 import time
@@ -31,7 +33,7 @@ import job
 WAYS = [f"{way}-{case}" for way in ("thread", "fork", "worker") for case in ("ahead", "behind", "half", "late", "unborn", "tried")
         if (way, case) not in (("thread", "ahead"), ("thread", "unborn"), ("fork", "tried"))]
 LONG_WAYS = ["fork-long"]  # a minute
-ALWAYS = ["fork-tight", "fork-left", "fork-tried"]
+ALWAYS = ["fork-tight", "fork-left", "fork-tried", "fork-lost"]
 STEPS, SLOW, LAST, SOME_STEPS = 300, 3, 4, 100
 SOME = 2  # without names: so many, others each time, and ALWAYS
 LONG = re.compile(r"who is not as far as in the first run a minute after the program was live starts again what that had started: sh$", re.M)
@@ -42,6 +44,7 @@ TWICE = re.compile(r"of some files to which processes wrote that are started aga
 WHO = {"first": "the first run", "tried": "starts that left no snapshot"}
 STARTED = {who: re.compile(rf"what comes behind step \d+ is done again, with what it starts; {text} started (\d+) programs there: sh\b") for who, text in WHO.items()}
 SENT = {who: re.compile(rf"what comes behind step \d+ is done again, with what it sends; {text} sent something there to (\S+)$", re.M) for who, text in WHO.items()}
+UNKNOWN = re.compile(r"what comes behind step \d+ is done again, and what the first run started or sent there is not known: it went with the memory of its node$", re.M)
 TIGHT = re.compile(r"nothing can stand in for 127.0.0.1:\d+", re.M)
 
 
@@ -105,6 +108,9 @@ def goes(checks, way, case):
             return
         if case == "tried":
             tried(checks, way, this, there, server)
+            return
+        if case == "lost":
+            lost(checks, way, this)
             return
         there(*(("pace", str(SLOW)) if case == "ahead" else ("lock", "")))
         first = this.killed_at(40)
@@ -232,7 +238,20 @@ def tried(checks, way, this, there, server):
               f"{way}-tried: and to whom they had sent something", [[sent(start, who) for start in (*starts, last)] for who in WHO], said)
     again = {number for number in server.rows if server.rows.count(number) > 1}
     checks.ok(again and min(again) * STEPS >= (resumed[0] - 1) * len(set(server.rows)), f"{way}-tried: nothing of before that step is sent again", again, server.rows, resumed)
+    checks.ok(not UNKNOWN.search(said), f"{way}-tried: all of it is known", said)
     checks.ok(not this.differences(), f"{way}-tried: and the trainer wrote the same bytes", *this.differences())
+
+
+def lost(checks, way, this):
+    first = this.killed_at(SOME_STEPS, lambda: any(row["offered"] and len(row["where"]) > 1 for row in this.place.listed()))
+    this.place.signal_agents()
+    this.place.agent_settles()
+    shutil.rmtree(this.place.shm, ignore_errors=True)
+    last = this.start()
+    status = last.wait()
+    checks.ok(status == 0 and (job.Job.resumed_at(last) or 0) > 0 and UNKNOWN.search(last.said()) and not UNKNOWN.search(first.said()),
+              f"{way}-lost: a line says that it is not known what is done again", status, first.said(), last.said())
+    checks.ok(not this.differences(), f"{way}-lost: and the trainer wrote the same bytes", *this.differences())
 
 
 def slow(this, there):
