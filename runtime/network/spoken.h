@@ -36,7 +36,7 @@ struct tpck_spoken {
 	struct tpck_late {
 		struct tpck_late *next;
 		bool counts;
-		struct tpck_record record; /* its payload follows */
+		_Alignas(16) struct tpck_record record; /* its payload follows */
 	} *late, **late_end; /* records from behind the cut */
 	struct tpck_spoken_draw {
 		uint32_t number, count;
