@@ -82,7 +82,7 @@ void ballots_consider(struct agent *agent)
 {
 	uint64_t now = tpck_clock_monotonic_ns(), generation;
 
-	if (!spares.spare || spares.lapsed)
+	if (!spares.spare)
 		return;
 	for (struct host *lost = spares.hosts; lost; lost = lost->next) {
 		size_t ranks = is_lost(lost, now) ? wards_count(lost->name, &generation) : 0;

@@ -2,6 +2,7 @@
 /* How long this node's ranks may run without word from the half of the job's agents. */
 #include "config.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 
 #include "agent/spares/spares_private.h"
@@ -44,20 +45,12 @@ static uint64_t heard_by_half(uint32_t voters)
 	return found;
 }
 
-static void say_lapsed(const struct lease *lease)
-{
-	if (!spares.lapsed)
-		tpck_log_error("this node hears %u of the job's %u agents: its ranks end, since a spare node may go on with them", lease->there - 1, lease->voters - 1);
-	spares.lapsed = true;
-}
-
 static void renew(void *context, uint64_t generation, struct tpck_twin_set *set)
 {
 	const struct lease *lease = context;
 	uint64_t until = atomic_load(&set->lease_ns), heard;
 	uint32_t before = atomic_load(&set->voters), voters = lease->voters;
 
-	(void)generation;
 	/* An agent that was started anew has not met all of them yet that the one before it knew. */
 	if (before > lease->most && lease->now < spares.begun_ns + FORGET_NS)
 		voters = before;
@@ -67,24 +60,25 @@ static void renew(void *context, uint64_t generation, struct tpck_twin_set *set)
 		return;
 	}
 	/* What is over stays over: somebody else may have begun since. */
-	if (spares.lapsed || (until && lease->now >= until)) {
-		say_lapsed(lease);
-		if (!until)
-			atomic_store(&set->lease_ns, lease->now);
+	if (until && lease->now >= until) {
+		if (spares.lapsed < generation)
+			tpck_log_error("this node hears %u of the job's %u agents: its ranks of generation %" PRIu64 " end, since a spare node may go on with them",
+				       lease->there - 1, lease->voters - 1, generation);
+		spares.lapsed = generation > spares.lapsed ? generation : spares.lapsed;
 		return;
 	}
 	heard = heard_by_half(voters);
-	if (heard && heard != UINT64_MAX && heard + LEASE_NS > until)
-		atomic_store(&set->lease_ns, heard + LEASE_NS);
-	else if (heard == UINT64_MAX)
+	if (heard == UINT64_MAX)
 		atomic_store(&set->lease_ns, 0);
+	/* Ranks that begin where the half is not heard are told of to nobody, and run as without spare nodes. */
+	else if (heard + LEASE_NS > lease->now && heard + LEASE_NS > until)
+		atomic_store(&set->lease_ns, heard + LEASE_NS);
 	atomic_store(&set->voters, voters);
 }
 
 void lease_consider(uint64_t now)
 {
 	struct lease lease = {.now = now, .voters = 1, .there = 1, .armed = spares.spare || host_any_spare()};
-	uint64_t half;
 
 	for (struct host *host = spares.hosts; host; host = host->next) {
 		uint64_t heard = peers_heard_ns(host->name);
@@ -95,11 +89,10 @@ void lease_consider(uint64_t now)
 		lease.there += host->there;
 	}
 	spares.most = lease.most = lease.voters > spares.most ? lease.voters : spares.most;
-	/* Those who are here do without one that does not come back. */
-	half = heard_by_half(lease.voters);
+	/* One that does not come back is done without: by now ranks have ended wherever the half was not heard. */
 	for (struct host *host = spares.hosts, *next; host; host = next) {
 		next = host->next;
-		if (!host->there && now >= host->lost_ns + FORGET_NS && half && half + LEASE_NS > now)
+		if (!host->there && now >= host->lost_ns + FORGET_NS)
 			host_drop(host);
 	}
 	twins_each(renew, &lease);

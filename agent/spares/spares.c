@@ -68,11 +68,11 @@ struct tpck_accord_message spares_message(enum tpck_accord_kind kind)
 
 /* ---- what this node says -------------------------------------------------------------------------- */
 
-static void count_rank(void *context, uint64_t generation, uint32_t world, uint32_t rank, const struct tpck_twin_seat *seat)
+static void count_rank(void *context, uint64_t generation, const struct tpck_twin_set *set, uint32_t rank)
 {
+	const struct tpck_twin_seat *seat = &set->seat[rank];
+
 	(void)generation;
-	(void)world;
-	(void)rank;
 	*(uint32_t *)context += atomic_load(&seat->supervisor) > 0 && !atomic_load(&seat->ended);
 }
 

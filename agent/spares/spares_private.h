@@ -39,7 +39,7 @@ extern struct spares {
 	uint64_t room;                      /* where so many ranks can be started */
 	uint64_t begun_ns;
 	uint32_t most;                      /* agents that it has known at one time */
-	bool lapsed;                        /* this node's ranks have been told to end */
+	uint64_t lapsed;                    /* the newest generation whose ranks here have been told to end; 0: none */
 } spares;
 
 /* The host of that name; NULL: it is not known, or, to be made, there is no memory. */

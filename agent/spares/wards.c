@@ -98,8 +98,11 @@ static void tell_end(struct told *told, const struct host *host)
 	peers_talk(host->node, &message, NULL, 0);
 }
 
-static void look_at_seat(void *context, uint64_t generation, uint32_t world, uint32_t rank, const struct tpck_twin_seat *seat)
+/* Nobody may start a rank elsewhere that would not end here before. */
+static void look_at_seat(void *context, uint64_t generation, const struct tpck_twin_set *set, uint32_t rank)
 {
+	const struct tpck_twin_seat *seat = &set->seat[rank];
+	bool leased = atomic_load(&set->lease_ns) != 0;
 	pid_t supervisor = atomic_load(&seat->supervisor);
 	bool ended = atomic_load(&seat->ended);
 
@@ -111,8 +114,8 @@ static void look_at_seat(void *context, uint64_t generation, uint32_t world, uin
 
 		if (told && ended && !told->ended)
 			tell_end(told, host);
-		else if (host->spare && host->there && !told && !ended && is_sealed())
-			tell(host, generation, world, rank, supervisor);
+		else if (host->spare && host->there && !told && !ended && leased && is_sealed())
+			tell(host, generation, set->world, rank, supervisor);
 	}
 }
 

@@ -275,12 +275,12 @@ void twins_each(void (*visit)(void *context, uint64_t generation, struct tpck_tw
 		}
 }
 
-void twins_each_seat(void (*visit)(void *context, uint64_t generation, uint32_t world, uint32_t rank, const struct tpck_twin_seat *seat), void *context)
+void twins_each_seat(void (*visit)(void *context, uint64_t generation, const struct tpck_twin_set *set, uint32_t rank), void *context)
 {
 	for (const struct mirror *mirror = mirrors; mirror; mirror = mirror->next)
 		for (uint32_t i = 0; i < mirror->set->world; i++)
 			if (atomic_load(&mirror->set->seat[i].here))
-				visit(context, mirror->generation, mirror->set->world, i, &mirror->set->seat[i]);
+				visit(context, mirror->generation, mirror->set, i);
 }
 
 /* ---- memory ------------------------------------------------------------------------------------- */

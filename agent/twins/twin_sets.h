@@ -15,7 +15,7 @@ void twins_seat(struct agent *agent, const struct live *live);
 
 /* Each set of a launch on several nodes; and of these sets each seat of this node's, of which a supervisor was there. What is changed is told to the others. */
 void twins_each(void (*visit)(void *context, uint64_t generation, struct tpck_twin_set *set), void *context);
-void twins_each_seat(void (*visit)(void *context, uint64_t generation, uint32_t world, uint32_t rank, const struct tpck_twin_seat *seat), void *context);
+void twins_each_seat(void (*visit)(void *context, uint64_t generation, const struct tpck_twin_set *set, uint32_t rank), void *context);
 
 /* Begins behind the adoption of what an earlier agent has left. */
 extern const struct loop_part twins_loop;

@@ -63,7 +63,8 @@ def goes_on(run, launch, what, left, begun, times):
 
 def lose(which, what, cut=False, per_node=2):
     with node.Cluster(3, memory="1g", **SETTINGS) as cluster:
-        run, launch = begin(cluster, what, per_node=per_node)
+        # What nodes without a link do on the devices goes on by itself.
+        run, launch = begin(cluster, what, per_node=per_node, steps=800 if cut else 350)
         left = [1 - which]
         begun, ended = run.supervisors(launch, left), run.supervisors(launch, [which])
         (cluster.nodes[which].cut if cut else cluster.nodes[which].destroy)()
