@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Who may start the ranks of a node that is lost. A spare node asks all; whoever has not heard of that node for LOST_NS agrees, to one spare node only. With
- * the half of all agents, itself included, it begins: among these is one at least whom the lost node has not heard for LEASE_NS, if it lives.
+ * a majority of all agents, itself included, it begins: among these is one at least whom the lost node has not heard for LEASE_NS, if it lives.
  */
 #include "config.h"
 

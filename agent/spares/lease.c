@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How long this node's ranks may run without word from the half of the job's agents. */
+/* How long this node's ranks may run without word from a majority of the job's agents. */
 #include "config.h"
 
 #include <inttypes.h>
@@ -24,8 +24,8 @@ static int newest_first(const void *a, const void *b)
 	return (one < other) - (one > other);
 }
 
-/* When the last of the half was heard. UINT64_MAX: this node is that by itself; 0: so many were never heard. */
-static uint64_t heard_by_half(uint32_t voters)
+/* When the last of a majority was heard. UINT64_MAX: this node is that by itself; 0: so many were never heard. */
+static uint64_t heard_by_majority(uint32_t voters)
 {
 	size_t need = voters / 2 + 1 - 1, count = 0;
 	uint64_t *heard, found;
@@ -67,10 +67,10 @@ static void renew(void *context, uint64_t generation, struct tpck_twin_set *set)
 		spares.lapsed = generation > spares.lapsed ? generation : spares.lapsed;
 		return;
 	}
-	heard = heard_by_half(voters);
+	heard = heard_by_majority(voters);
 	if (heard == UINT64_MAX)
 		atomic_store(&set->lease_ns, 0);
-	/* Ranks that begin where the half is not heard are told of to nobody, and run as without spare nodes. */
+	/* Ranks that begin where a majority is not heard are told of to nobody, and run as without spare nodes. */
 	else if (heard + LEASE_NS > lease->now && heard + LEASE_NS > until)
 		atomic_store(&set->lease_ns, heard + LEASE_NS);
 	atomic_store(&set->voters, voters);
@@ -79,6 +79,7 @@ static void renew(void *context, uint64_t generation, struct tpck_twin_set *set)
 void lease_consider(uint64_t now)
 {
 	struct lease lease = {.now = now, .voters = 1, .there = 1, .armed = spares.spare || host_any_spare()};
+	uint64_t last;
 
 	for (struct host *host = spares.hosts; host; host = host->next) {
 		uint64_t heard = peers_heard_ns(host->name);
@@ -89,10 +90,11 @@ void lease_consider(uint64_t now)
 		lease.there += host->there;
 	}
 	spares.most = lease.most = lease.voters > spares.most ? lease.voters : spares.most;
-	/* One that does not come back is done without: by now ranks have ended wherever the half was not heard. */
+	/* A majority does without one that does not come back. Others do not: of ever fewer hosts that are counted they would become one themselves. */
+	last = heard_by_majority(lease.voters);
 	for (struct host *host = spares.hosts, *next; host; host = next) {
 		next = host->next;
-		if (!host->there && now >= host->lost_ns + FORGET_NS)
+		if (!host->there && now >= host->lost_ns + FORGET_NS && last != UINT64_MAX && last + LEASE_NS > now)
 			host_drop(host);
 	}
 	twins_each(renew, &lease);

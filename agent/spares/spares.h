@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Spare nodes (doc/twin.md, "A spare node"): where `transpckpt spare` runs, ranks of a node that is lost are started in their places, and all others are forked
- * once more. Each node tells spare nodes how its ranks were started. A node is lost for good once the half of the job's agents say that they have not heard
- * from it for long enough; and a node that has not heard from the half of them ends its ranks before that. Event loop.
+ * once more. Each node tells spare nodes how its ranks were started. A node is lost for good once a majority of the job's agents says that it has not heard
+ * from it for long enough; and a node that has not heard from a majority ends its ranks before that. Event loop.
  */
 #ifndef TPCK_AGENT_SPARES_SPARES_H
 #define TPCK_AGENT_SPARES_SPARES_H

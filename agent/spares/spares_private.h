@@ -7,7 +7,7 @@
 #include "runtime/peer/protocol.h"
 
 #define SEC 1000000000ull
-/* A node that has not heard from the half of the job's agents for so long ends its ranks; nobody else starts them before the second time is over, which is
+/* A node that has not heard from a majority of the job's agents for so long ends its ranks; nobody else starts them before the second time is over, which is
  * longer by what looking and clocks take. */
 #define LEASE_NS (12 * SEC)
 #define LOST_NS (14 * SEC)

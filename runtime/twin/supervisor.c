@@ -644,14 +644,14 @@ static void look_at_stall(void)
 
 /* ---- several ranks ------------------------------------------------------------------------------------- */
 
-/* This node has not heard for too long from the half of the job's agents: a spare node may be about to take its ranks over. */
+/* This node has not heard for too long from a majority of the job's agents: a spare node may be about to take its ranks over. */
 static void look_at_lease(void)
 {
 	uint64_t until = shared() ? atomic_load(&shared()->lease_ns) : 0;
 
 	if (!until || told_to_end || tpck_clock_monotonic_ns() < until)
 		return;
-	tpck_log_error("process %d is ended: this node hears less than half of the job's agents, and a spare node may go on with its ranks", living);
+	tpck_log_error("process %d is ended: this node does not hear a majority of the job's agents, and a spare node may go on with its ranks", living);
 	told_to_end = true;
 	end_twin();
 	if (!undecided.waits)
