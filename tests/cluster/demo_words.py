@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# needs: cores=0.9 memory=1500M about=30s
+# needs: cores=0.9 memory=1500M about=75s
 """What ./bootstrap.sh demo-cluster runs says and ends with: where nodes can be had, where not, and when bytes differ."""
 import contextlib
 import io
@@ -53,6 +53,8 @@ else:
               re.fullmatch(r"a copy(, from node[abd]'s| in nodee's) memory", rows[2][3]), "and where its state came from", text)
     checks.ok(rows and all(float(row[4]) < float(row[6]) for row in rows), "a rank goes on once its state is there", text)
     checks.ok(re.search(r"\d+ iterations? of \d+ had to be computed again", text), "what was lost is counted", text)
-    checks.ok(text.count("   equal\n") == 8 and "Every one of the 20 files of both runs is equal" in text and "DIFFERENT" not in text,
-              "the files are equal", text)
+    checks.ok(text.count("   equal\n") == 16 and text.count("Every one of the 20 files of both runs is equal") == 2 and "DIFFERENT" not in text,
+              "the files are equal, both times", text)
+    checks.ok(re.search(r"the ranks that it had begin on nodec\n  all four ranks were live [\d.]+ s later, and the launcher on nodea has the processes that it had", text),
+              "the spare node takes over, and a launcher sees no end", text)
 checks.end()
