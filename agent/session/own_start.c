@@ -13,7 +13,7 @@
 #include "runtime/base/log.h"
 
 /* Of a path its end is what tells. */
-enum { PATH_SHOWN = 100 };
+enum { PATH_SHOWN = 100, LOOKS = 3 };
 
 /* What is owed to a path is newer than all that is there. */
 struct owed {
@@ -38,11 +38,14 @@ static void take_owed(void *context, const char *path, uint64_t pattern, uint64_
 struct own_start own_start_of(const struct tpck_hello *hello, struct tpck_program *program)
 {
 	struct own_start own = {.flags = hello->flags, .limit_ns = hello->forward_max_ns, .program = program};
-	struct tpck_own *known = program ? tpck_program_own_copy(program) : NULL;
 
-	if (known) {
+	/* A save that is put at its path between these looks is in none of them; in the next ones it is known. */
+	for (int look = 0; look < LOOKS && program && !own.choice.saved; look++) {
+		struct tpck_own *known = tpck_program_own_copy(program);
 		struct owed owed = {.known = known, .choice = &own.choice};
 
+		if (!known)
+			break;
 		tpck_own_find(known, &own.choice);
 		files_each_owed(take_owed, &owed);
 		tpck_own_free(known);
