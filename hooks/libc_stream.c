@@ -317,7 +317,7 @@ TPCK_EXPORT int __dprintf_chk(int fd, int flag, const char *format, ...)
 
 /* ---- what was held back -------------------------------------------------------------------------- */
 
-/* Those that are followed one by one, as the real one has them, and then all others. */
+/* Streams that are followed are flushed one by one, and then all others by the real function. */
 static int flush_all(int (*real)(FILE *))
 {
 	uint32_t most = atomic_load(&followed_most);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Who may start the ranks of a node that is lost. A spare node asks all; whoever has not heard of that node for LOST_NS agrees, to one spare node only. With
+ * Who may start the ranks of a node that is lost. A spare node asks all; whoever has not heard of that node for LOST_NS agrees, with one spare node at a time. With
  * a majority of all agents, itself included, it begins: among these is one at least whom the lost node has not heard for LEASE_NS, if it lives.
  */
 #include "config.h"
@@ -29,19 +29,23 @@ static bool is_lost(const struct host *host, uint64_t now)
 	return !host->there && now >= host->lost_ns + LOST_NS;
 }
 
+/* Whether another one than was agreed on may start the host's ranks: of spare nodes that ask at one time the one whose name is first gets to it. */
+static bool may_change(const struct host *lost, const char *candidate, uint64_t now)
+{
+	const struct host *other = host_find(lost->candidate);
+
+	if (strcmp(lost->candidate, peers_host()) == 0)
+		return strcmp(candidate, lost->candidate) < 0;
+	return !other || is_lost(other, now) || now >= lost->agreed_ns + AGREED_NS;
+}
+
 /* Whether this node agrees that the host's ranks are started by that one. */
 static bool agrees(struct host *lost, const char *candidate, uint64_t now)
 {
-	const struct host *other;
-
-	if (!is_lost(lost, now))
+	if (!is_lost(lost, now) || (lost->candidate[0] && strcmp(lost->candidate, candidate) != 0 && !may_change(lost, candidate, now)))
 		return false;
-	if (lost->candidate[0] && strcmp(lost->candidate, candidate) != 0) {
-		other = host_find(lost->candidate);
-		if (strcmp(lost->candidate, peers_host()) == 0 || (other && !is_lost(other, now)))
-			return false;
-	}
 	snprintf(lost->candidate, sizeof lost->candidate, "%s", candidate);
+	lost->agreed_ns = now;
 	return true;
 }
 
@@ -57,9 +61,11 @@ static void fork_again(void *context, uint64_t generation, struct tpck_twin_set 
 /* The host's ranks are started by that one from here on. */
 static void stands(const char *name, const char *by)
 {
-	struct host *lost = host_find(name);
+	struct host *lost = host_find(name), *stander = host_find(by);
 
 	wards_move(name, by);
+	if (lost && stander)
+		stander->begins = lost->ranks + lost->begins;
 	if (lost)
 		host_drop(lost);
 	twins_each(fork_again, NULL);
@@ -96,7 +102,7 @@ void ballots_consider(struct agent *agent)
 			continue;
 		for (const struct host *host = spares.hosts; host; host = host->next) {
 			voters++;
-			votes += host->there && strcmp(host->voted, lost->name) == 0;
+			votes += host->there && strcmp(host->voted, lost->name) == 0 && now < host->voted_ns + VOTE_NS;
 		}
 		if (votes >= voters / 2 + 1) {
 			take_over(agent, lost);
@@ -125,6 +131,7 @@ void ballots_take(struct agent *agent, const char *from, const struct tpck_accor
 	lost = host_find(name);
 	if (message->kind == TPCK_ACCORD_VOTE) {
 		snprintf(host->voted, sizeof host->voted, "%s", name);
+		host->voted_ns = tpck_clock_monotonic_ns();
 	} else if (message->kind == TPCK_ACCORD_STAND) {
 		tpck_log_warn("%s is lost: the ranks that it had of generation %" PRIu64 " are started on %s", name, message->generation, from);
 		stands(name, from);

@@ -121,7 +121,7 @@ static void look_who_is_away(uint64_t now)
 	uint32_t away = 0;
 
 	for (const struct host *host = spares.hosts; host; host = host->next)
-		away |= any && host->ranks && (host->there ? now > host->heard_ns + SILENT_NS : now < host->lost_ns + AWAY_NS);
+		away |= any && (host->ranks || host->begins) && (host->there ? now > host->heard_ns + SILENT_NS : now < host->lost_ns + AWAY_NS);
 	twins_each(set_away, &away);
 }
 
@@ -131,6 +131,10 @@ static void hear_of_host(const char *node, const char *name, const struct tpck_a
 
 	if (!host)
 		return;
+	/* What others said of it when it was not there is over. */
+	for (struct host *other = spares.hosts; other && !host->there; other = other->next)
+		if (strcmp(other->voted, name) == 0)
+			other->voted[0] = '\0';
 	if (message->value2 && !host->spare)
 		tpck_log_info("%s is a spare node for %llu ranks", name, (unsigned long long)message->value);
 	snprintf(host->node, sizeof host->node, "%s", node);
@@ -141,6 +145,7 @@ static void hear_of_host(const char *node, const char *name, const struct tpck_a
 	host->spare = message->value2 != 0;
 	host->room = message->value;
 	host->ranks = message->rank;
+	host->begins = host->ranks ? 0 : host->begins;
 }
 
 static void said(struct agent *agent, const char *node, const char *host, const struct tpck_accord_message *message, const char *more, size_t size)

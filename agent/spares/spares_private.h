@@ -11,7 +11,11 @@
  * longer by what looking and clocks take. */
 #define LEASE_NS (12 * SEC)
 #define LOST_NS (14 * SEC)
-/* Who has said nothing for so long may be lost: agents speak with each other every second. */
+/* A vote counts for less than what lies between these two, since whoever has agreed may hear the node again; and who has agreed with one spare node, which asks
+ * every second, does so with no other one for as long as that vote could count, and longer. */
+#define VOTE_NS (3 * SEC / 2)
+#define AGREED_NS (3 * SEC)
+/* A host that has said nothing for so long may be lost: agents speak with each other every second. */
 #define SILENT_NS (5 * SEC / 2)
 /* Whether a spare node takes over is waited for so long by ranks that end meanwhile. */
 #define AWAY_NS (45 * SEC)
@@ -27,8 +31,11 @@ struct host {
 	bool spare;
 	uint64_t room;                      /* ranks that can be started there */
 	uint32_t ranks;                     /* that run there, and have supervisors */
+	uint32_t begins;                    /* ranks that it starts in the place of others, until some run there */
 	char candidate[TPCK_PEER_NAME];     /* who may start its ranks, as far as this node is concerned; "": nobody has asked */
+	uint64_t agreed_ns;                 /* when this node agreed with that one last */
 	char voted[TPCK_PEER_NAME];         /* the host whose ranks may be started here, as far as this one is concerned */
+	uint64_t voted_ns;                  /* when it said so */
 	uint64_t ballot_ns;                 /* when it was asked last whether its ranks may be started here; 0: never */
 	struct host *next;
 };
@@ -56,9 +63,9 @@ void wards_tell(void);
 void wards_note(const char *host, const struct tpck_accord_message *message, const char *text, size_t size);
 /* Of that host's: how many there are here; the newest of their generations goes to *generation. */
 size_t wards_count(const char *host, uint64_t *generation);
-/* One host's are another one's from here on. */
+/* Wards of one host are another host's from here on. */
 void wards_move(const char *from, const char *to);
-/* Those of the host are started here. */
+/* The host's wards are started here. */
 void wards_start(struct agent *agent, const char *host);
 
 /* Who may take over (ballots.c). */

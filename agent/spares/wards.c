@@ -242,7 +242,7 @@ static void start(const struct client *command, const struct ward *ward)
 {
 	struct tpck_stand stand = {.generation = ward->generation, .rank = ward->rank, .world = ward->world};
 	struct tpck_error err = {0};
-	char path[sizeof stand.command], name[64];
+	char path[sizeof stand.command] = "", name[64];
 
 	snprintf(name, sizeof name, "command.g%" PRIu64 ".r%u", ward->generation, ward->rank);
 	if (tpck_path_join(path, sizeof path, home.folder, name))

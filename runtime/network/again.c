@@ -9,7 +9,7 @@
 #include "runtime/base/log.h"
 #include "runtime/network/spoken.h"
 
-/* Who had sent it: the run that the step is of; and starts that had gone on from there. */
+/* The senders: the run that the step is of; and starts that had gone on from there. */
 enum who { FIRST_RUN, TRIED, WHO };
 enum { OPEN_MOST = 1024 };
 

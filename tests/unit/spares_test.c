@@ -23,7 +23,7 @@ static union {
 } of = {.set = {.world = 2, .apart = 1}};
 static struct agent agent;
 static struct tpck_error err;
-static uint64_t heard_ago[3];            /* of hosts a, b and c */
+static uint64_t heard_ago[26];           /* of hosts a to z */
 static enum tpck_accord_kind said_kind;  /* last */
 static char said_to[TPCK_PEER_NAME];
 static unsigned started;
@@ -193,6 +193,13 @@ static void votes(void)
 	ok(said_kind != TPCK_ACCORD_VOTE, "with one spare node only");
 	says("b", TPCK_ACCORD_BALLOT, "a");
 	ok(said_kind == TPCK_ACCORD_VOTE, "as often as that one asks");
+	host_find("a")->agreed_ns -= AGREED_NS;
+	says("c", TPCK_ACCORD_BALLOT, "a");
+	ok(said_kind == TPCK_ACCORD_VOTE, "and with another one where that one asks no more");
+	says("b", TPCK_ACCORD_BALLOT, "a");
+	ok(said_kind != TPCK_ACCORD_VOTE, "but not with both");
+	host_find("a")->agreed_ns -= AGREED_NS;
+	says("b", TPCK_ACCORD_BALLOT, "a");
 	goes("b", LOST_NS + SEC);
 	says("c", TPCK_ACCORD_BALLOT, "a");
 	ok(said_kind == TPCK_ACCORD_VOTE && strcmp(said_to, "c") == 0, "and with another one once that is lost itself");
@@ -215,6 +222,7 @@ static void stands(void)
 	comes("a", false, 2);
 	comes("b", false, 1);
 	comes("c", false, 1);
+	comes("z", true, 0);
 	tells("a", 0);
 	tells("a", 1);
 	ok(wards_count("a", &generation) == 2 && generation == GENERATION, "it is known how two ranks were started");
@@ -227,11 +235,17 @@ static void stands(void)
 	ok(said_kind == TPCK_ACCORD_BALLOT && !started, "then all are");
 	says("b", TPCK_ACCORD_VOTE, "a");
 	ballots_consider(&agent);
-	ok(!started, "two of four are not enough");
+	ok(!started, "two of five are not enough");
 	says("c", TPCK_ACCORD_VOTE, "b");
 	ballots_consider(&agent);
 	ok(!started, "nor who agrees to something else");
 	says("c", TPCK_ACCORD_VOTE, "a");
+	host_find("b")->voted_ns -= VOTE_NS;
+	ballots_consider(&agent);
+	ok(!started, "nor a vote of some time ago: who gave it may hear the node again");
+	says("b", TPCK_ACCORD_VOTE, "a");
+	says("z", TPCK_ACCORD_BALLOT, "a");
+	ok(said_kind != TPCK_ACCORD_VOTE, "a spare node that asks does not agree with one whose name is behind its own");
 	ballots_consider(&agent);
 	ok(started == 2 && said_kind == TPCK_ACCORD_STAND && !wards_count("a", &generation) && !host_find("a"), "three are: both ranks are started here");
 	ballots_consider(&agent);
@@ -240,6 +254,15 @@ static void stands(void)
 	comes("a", false, 2);
 	tells("a", 0);
 	tells("a", 1);
+	goes("a", LOST_NS + SEC);
+	ballots_consider(&agent);
+	says("b", TPCK_ACCORD_BALLOT, "a");
+	ok(said_kind == TPCK_ACCORD_VOTE, "but with one whose name is before it,");
+	says("c", TPCK_ACCORD_VOTE, "a");
+	says("b", TPCK_ACCORD_VOTE, "a");
+	ballots_consider(&agent);
+	ok(started == 2, "and leaves the ranks to that one");
+	comes("a", false, 2);
 	spares.room = 1;
 	goes("a", LOST_NS + SEC);
 	says("b", TPCK_ACCORD_VOTE, "a");
