@@ -166,12 +166,12 @@ TPCK_EXPORT int mkfifoat(int folder, const char *path, mode_t mode)
 }
 
 /* A local socket's name is one in a folder, with or without a NUL behind it: in a buffer of a byte more than it may have. False: it is
- * none, or nothing is pending. */
+ * none. */
 static bool local_name(const struct sockaddr *address, socklen_t bytes, char *path)
 {
 	const struct sockaddr_un *local = (const void *)address;
 
-	if (bytes <= offsetof(struct sockaddr_un, sun_path) || bytes > sizeof *local || !tpck_files_owes() || !tpck_readable(local, bytes) ||
+	if (bytes <= offsetof(struct sockaddr_un, sun_path) || bytes > sizeof *local || !tpck_readable(local, bytes) ||
 	    local->sun_family != AF_UNIX || !local->sun_path[0])
 		return false;
 	bytes -= offsetof(struct sockaddr_un, sun_path);
@@ -184,7 +184,13 @@ TPCK_EXPORT int bind(int fd, const struct sockaddr *address, socklen_t bytes)
 {
 	char path[sizeof((struct sockaddr_un *)0)->sun_path + 1];
 
-	return local_name(address, bytes, path) ? tpck_files_bind(fd, address, bytes, path) : (int)syscall(SYS_bind, fd, address, bytes);
+	bool local = (tpck_files_owes() || tpck_follow_stands_beside()) && local_name(address, bytes, path);
+
+	if (local && !tpck_follow_may_listen(path)) {
+		errno = EADDRINUSE;
+		return -1;
+	}
+	return local && tpck_files_owes() ? tpck_files_bind(fd, address, bytes, path) : (int)syscall(SYS_bind, fd, address, bytes);
 }
 
 /* A point of cancellation, which only the C library's own is. */
@@ -197,7 +203,7 @@ TPCK_EXPORT int connect(int fd, const struct sockaddr *address, socklen_t bytes)
 
 	if (!real)
 		real = (int (*)(int, const struct sockaddr *, socklen_t))tpck_real_dlsym(RTLD_NEXT, "connect");
-	local = local_name(address, bytes, path);
+	local = tpck_files_owes() && local_name(address, bytes, path);
 	result = local && tpck_files_connects(fd, path) ? -1 : tpck_hooks_connect(fd, address, bytes, __builtin_return_address(0), real);
 	if (local && result < 0)
 		tpck_files_through(AT_FDCWD, path, TPCK_THROUGH_PATH);

@@ -420,20 +420,26 @@ TPCK_AT_START void tpck_engine_end(int status)
 	self->depth--;
 }
 
+static void child_stays(void)
+{
+	atomic_store(&tpck_engine_mode_now, TPCK_MODE_CHILD);
+	tpck_programs_hide();
+}
+
 void tpck_engine_forked(void)
 {
-	bool done = tpck_programs_forked_child() && tpck_engine_mode() == TPCK_MODE_FORWARD;
+	bool done = tpck_programs_forked_child(child_stays) && tpck_engine_mode() == TPCK_MODE_FORWARD;
 
 	tpck_forward_forked();
 	tpck_files_forked();
 	tpck_network_forked(tpck_programs_child());
-	if (done) {
+	if (done || tpck_follow_held()) {
 		tpck_threads_forked();
 		tpck_follow_forked();
 	}
-	atomic_store(&tpck_engine_mode_now, done ? TPCK_MODE_CHILD : TPCK_MODE_OFF);
+	atomic_store(&tpck_engine_mode_now, TPCK_MODE_OFF);
 	if (done)
-		tpck_programs_hide();
+		child_stays();
 }
 
 void tpck_engine_unresumable(const char *why)

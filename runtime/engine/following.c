@@ -316,6 +316,7 @@ static void look(void)
 	follow_further((struct tpck_log_position){image.log_sequence, image.log_offset});
 	look_at_writers();
 	goes_up_to(&image);
+	tpck_programs_follow_to(living.session, living.cut, true);
 }
 
 /* ---- the takeover --------------------------------------------------------------------------------------- */
@@ -386,6 +387,7 @@ static void take_over(void)
 	follow_further(cut);
 	look_at_writers();
 	tpck_programs_give();
+	tpck_programs_follow_to(engine->welcome.session, cut, false);
 	if (!tpck_resume_watch_ranks())
 		tpck_following_end("a thread that watches over the other ranks cannot be started");
 	atomic_store(&following, false);
@@ -591,6 +593,7 @@ void tpck_following_begin(void)
 	tpck_network_session(tpck_twin_page()->folder, &living.cut);
 	if (tpck_programs_session(tpck_twin_page()->folder) || tpck_programs_forward(tpck_twin_page()->folder, engine->library))
 		tpck_following_end("what stands in for programs that were started (standin, beside the library) cannot be used");
+	tpck_programs_follow_to(living.session, living.cut, true);
 	tpck_network_forward(tpck_resume_diverged);
 	tpck_caches_hide(tpck_follow_begun_ns(), tpck_clock_coarse_ns());
 	engine->forward_ns = tpck_clock_monotonic_ns();

@@ -18,6 +18,7 @@
 #include <sys/stat.h>
 #include <sys/types.h>
 
+#include "runtime/replay/forward.h"
 #include "runtime/replay/record_log.h"
 
 /* What was at a path at its first touch: payload of TPCK_RECORD_FILE with detail TPCK_FILE_FIRST. Behind a symbolic link's
@@ -142,6 +143,28 @@ static inline bool tpck_follow_sees(void)
 {
 	return __builtin_expect(atomic_load_explicit(&tpck_follow_sees_now, memory_order_relaxed), 0);
 }
+
+/* ---- a process that a twin has made (held.c) ---- */
+/* From here on this process changes nothing that others know: look() is called at each path, and calls tpck_follow_unhold() where it may; wait() returns
+ * behind that. Both by any thread, at the same time too. */
+void tpck_follow_hold(void (*look)(void), void (*wait)(void));
+/* kept: what the process changes stays in its memory from here on (tpck_follow_forked()); else it is real. */
+void tpck_follow_unhold(bool kept);
+/* Whether the path is in a folder for temporary files or shared memory, where such a process may make what is its own. */
+bool tpck_follow_may_be_own(const char *path);
+extern _Atomic bool tpck_follow_held_now __attribute__((visibility("hidden")));
+static inline bool tpck_follow_held(void)
+{
+	return __builtin_expect(atomic_load_explicit(&tpck_follow_held_now, memory_order_relaxed), 0);
+}
+
+/* Whether this is a twin that follows, or a process that one has made, beside others that have the same names. */
+static inline bool tpck_follow_stands_beside(void)
+{
+	return tpck_forward_follows() || tpck_follow_held();
+}
+/* Whether a socket of that name, if it stands beside others, is none of theirs. */
+bool tpck_follow_may_listen(const char *path);
 
 /* Before running forward: another process, which the program makes again, writes to the path, too. Where the program itself writes to it, by a descriptor that the other
  * one may have been given, the file is the real one. */

@@ -2,7 +2,7 @@
 /*
  * Between the parts of following files: follow_layer.c (the calls), top_layer.c (what is in front of it), paths.c, record.c and lists.c (while recording), early.c (before a
  * device is met), overlay.c
- * (running forward), learnt.c (what the log says of paths), folders.c (descriptors and names of folders), temporary.c,
+ * (running forward), held.c (processes that a twin has made), learnt.c (what the log says of paths), folders.c (descriptors and names of folders), temporary.c,
  * output.c (standard output and error), and reconcile.c (the real files become what the overlay says).
  */
 #ifndef TPCK_RUNTIME_FOLLOW_FOLLOW_PRIVATE_H
@@ -52,6 +52,23 @@ bool tpck_follow_outside(const char *absolute);
 /* Where the symbolic link of this canonical name leads, in the run that counts: the length, with room for one byte more
  * and no NUL behind it, or <= 0: it is none. */
 ssize_t tpck_follow_link_at(const char *absolute, char *target, size_t size);
+
+/* ---- held.c ---- */
+enum tpck_held_change {
+	TPCK_HELD_READS,
+	TPCK_HELD_MAKES,   /* what it names, where there is nothing */
+	TPCK_HELD_CHANGES,
+	TPCK_HELD_REMOVES,
+};
+/* Such a process is about to do that at the path: returns once it may. */
+void tpck_held_changes_slow(const struct tpck_at *at, enum tpck_held_change change);
+static inline void tpck_held_changes(const struct tpck_at *at, enum tpck_held_change change)
+{
+	if (tpck_follow_held())
+		tpck_held_changes_slow(at, change);
+}
+/* Whether what it changes stays in its memory. */
+bool tpck_held_kept(void);
 
 /* ---- early.c: looks that wait until there is a device ---- */
 enum tpck_look {

@@ -146,6 +146,9 @@ void tpck_seen_give(struct tpck_overlay_entry *entry)
 		of = of->next;
 	if (!of || entry->given || entry->linked)
 		return;
+	/* What a forked child does that had ended stays in its memory, whoever else writes to the file. */
+	if (table && table->process != tpck_sys_getpid())
+		return;
 	result = tpck_reconcile_file(entry);
 	if (!result)
 		fd = tpck_sys_high(tpck_sys_openat(AT_FDCWD, entry->path, O_RDWR | O_CLOEXEC, 0));

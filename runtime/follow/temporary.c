@@ -12,6 +12,7 @@
 #include "runtime/base/kernel.h"
 #include "runtime/base/layout.h"
 #include "runtime/follow/follow_private.h"
+#include "runtime/replay/forward.h"
 #include "runtime/track/threads.h"
 
 enum { MOST = 1024 };
@@ -90,8 +91,8 @@ bool tpck_temporary_begins(const char *path, mode_t mode, mode_t wanted)
 	if ((mode & 0777) != wanted || !temporary_place(path) || (first && first->mode))
 		return false;
 	if (!tpck_sys_fstatat(AT_FDCWD, path, &found, AT_SYMLINK_NOFOLLOW)) {
-		/* A run that was killed left it. */
-		if (found.st_uid != geteuid() || (found.st_mode & 0777) != wanted || !tpck_follow_created(path))
+		/* A run that was killed left it, or, beside a twin, the living one has it. */
+		if (tpck_forward_follows() || found.st_uid != geteuid() || (found.st_mode & 0777) != wanted || !tpck_follow_created(path))
 			return false;
 		remove_all(path);
 	}

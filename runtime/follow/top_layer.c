@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The first layer of a path (files/layer.h): in a process that the program has made, and that runs for real while the program runs forward, what is in the
- * program's overlay (seen.c); and what is not there for a resumed program, compilers' files that came to be behind its first start (caches.c).
+ * program's overlay (seen.c), and what such a process may not change yet (held.c); and what is not there for a resumed program, compilers' files that
+ * came to be behind its first start (caches.c).
  */
 #include "config.h"
 
@@ -12,13 +13,20 @@
 
 static const struct tpck_layer *below(const struct tpck_at *at)
 {
-	return at->recorded ? &tpck_layer_follow : &tpck_layer_pending;
+	return at->recorded || tpck_held_kept() ? &tpck_layer_follow : &tpck_layer_pending;
+}
+
+static enum tpck_held_change opening(int flags)
+{
+	return flags & O_CREAT ? TPCK_HELD_MAKES : tpck_follow_writes(flags) ? TPCK_HELD_CHANGES : TPCK_HELD_READS;
 }
 
 static int top_open(const struct tpck_at *at, int flags, mode_t mode)
 {
 	int fd;
 
+	if (!(flags & O_PATH) && (flags & O_TMPFILE) != O_TMPFILE)
+		tpck_held_changes(at, opening(flags));
 	if (tpck_follow_sees() && tpck_seen_open(at, flags, &fd))
 		return fd;
 	return tpck_caches_refuse(at->folder, at->path, flags) ? -1 : below(at)->open(at, flags, mode);
@@ -63,46 +71,57 @@ static ssize_t top_readlink(const struct tpck_at *at, char *target, size_t size)
 
 static int top_truncate(const struct tpck_at *at, off_t bytes)
 {
+	tpck_held_changes(at, TPCK_HELD_CHANGES);
 	return tpck_caches_refuse(at->folder, at->path, 0) ? -1 : below(at)->truncate(at, bytes);
 }
 
 static int top_chmod(const struct tpck_at *at, mode_t mode)
 {
+	tpck_held_changes(at, TPCK_HELD_CHANGES);
 	return below(at)->chmod(at, mode);
 }
 
 static int top_times(const struct tpck_at *at, const struct timespec times[2], int flags)
 {
+	tpck_held_changes(at, TPCK_HELD_CHANGES);
 	return below(at)->times(at, times, flags);
 }
 
 static int top_mkdir(const struct tpck_at *at, mode_t mode)
 {
+	tpck_held_changes(at, TPCK_HELD_MAKES);
 	return below(at)->mkdir(at, mode);
 }
 
 static int top_symlink(const char *target, const struct tpck_at *at)
 {
+	tpck_held_changes(at, TPCK_HELD_MAKES);
 	return tpck_caches_refuse(at->folder, at->path, O_CREAT) ? -1 : below(at)->symlink(target, at);
 }
 
 static int top_link(const struct tpck_at *from, const struct tpck_at *to, int flags)
 {
+	tpck_held_changes(to, TPCK_HELD_MAKES);
 	return tpck_caches_refuse(to->folder, to->path, O_CREAT) ? -1 : below(from)->link(from, to, flags);
 }
 
 static int top_unlink(const struct tpck_at *at, int flags)
 {
+	tpck_held_changes(at, TPCK_HELD_REMOVES);
 	return below(at)->unlink(at, flags);
 }
 
 static int top_rename(const struct tpck_at *from, const struct tpck_at *to, unsigned flags)
 {
+	tpck_held_changes(from, TPCK_HELD_REMOVES);
+	tpck_held_changes(to, TPCK_HELD_MAKES);
 	return tpck_caches_refuse(from->folder, from->path, 0) ? -1 : below(from)->rename(from, to, flags);
 }
 
 static const char *top_place(const struct tpck_at *at, bool follow, bool changes, char *buffer)
 {
+	if (changes)
+		tpck_held_changes(at, TPCK_HELD_CHANGES);
 	return below(at)->place(at, follow, changes, buffer);
 }
 
@@ -118,6 +137,7 @@ static bool top_redirects(const struct tpck_at *at, int flags)
 
 static void top_touches(const struct tpck_at *at, int flags)
 {
+	tpck_held_changes(at, opening(flags));
 	below(at)->touches(at, flags);
 }
 

@@ -820,17 +820,40 @@ void tpck_programs_forking(void)
 	forking = -1;
 	if (!self || self->ours || self->elsewhere || home != tpck_sys_getpid())
 		return;
-	tpck_starts_thread(self);
+	tpck_starts_fork(self);
 	(void)tpck_unwritten_all();
 	forking = tpck_child_take(self, -1);
 	begin_mail();
 }
 
+/* This child is made again: the outside becomes what it was when the first one was made. */
+static void goes_on(void)
+{
+	tpck_unwritten_of(nest);
+	if (tpck_follow_keeps_any())
+		tpck_starts_output(tpck_follow_output_give());
+}
+
+bool tpck_child_goes_on(void)
+{
+	struct tpck_child *at = &tpck_children[forked_place];
+	bool is_kept;
+
+	(void)tpck_programs_forwarding();
+	is_kept = tpck_starts_forked(forked_place) && !at->nested;
+	if (is_kept)
+		tpck_written_forked(NULL, at->made_ns, nest);
+	else
+		goes_on();
+	tpck_follow_output_leave();
+	return is_kept;
+}
+
 /* From here on it is a process with children of its own. */
-bool tpck_programs_forked_child(void)
+bool tpck_programs_forked_child(void (*stays)(void))
 {
 	struct tpck_thread *self = tpck_thread_peek();
-	bool done, is_kept;
+	bool done, is_kept, waits;
 
 	forked_place = forking;
 	if (forked_place < 0 || !self)
@@ -843,14 +866,15 @@ bool tpck_programs_forked_child(void)
 	done = tpck_starts_forked(forked_place);
 	/* What one does that had ended stays in its memory, but for what a child of a child does. */
 	is_kept = done && !tpck_children[forked_place].nested;
-	if (!is_kept) {
-		tpck_unwritten_of(nest);
-		if (tpck_follow_keeps_any())
-			tpck_starts_output(tpck_follow_output_give());
-		if (tpck_programs_forwarding())
-			tpck_follow_see(NULL);
-	}
-	tpck_follow_output_leave();
+	waits = !is_kept && tpck_undecided_begins(stays);
+	if (waits)
+		tpck_starts_output(1u << 1 | 1u << 2);
+	else if (!is_kept)
+		goes_on();
+	if (!is_kept && tpck_programs_forwarding())
+		tpck_follow_see(NULL);
+	if (!waits)
+		tpck_follow_output_leave();
 	tpck_written_forked(is_kept ? NULL : tpck_unwritten_all(), tpck_children[forked_place].made_ns, nest);
 	return done;
 }

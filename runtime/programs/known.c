@@ -204,6 +204,20 @@ bool tpck_known_wrote(void)
 	return false;
 }
 
+bool tpck_known_goes_on(uint32_t thread, uint32_t ordinal)
+{
+	const struct wrote *file = __atomic_load_n(&wrote, __ATOMIC_ACQUIRE);
+	const struct tpck_known *of = tpck_known_of(thread, ordinal);
+	const struct tpck_known_made *made = of ? of->made : NULL;
+	uint32_t number = tpck_digest_pair(thread, ordinal);
+
+	while (made && tpck_follow_may_be_own(made->path))
+		made = made->next;
+	while (file && (file->writer != number || tpck_follow_may_be_own(file->path)))
+		file = file->next;
+	return !made && !file && !(of && (of->forked || of->lost || of->name[0]));
+}
+
 const char *tpck_programs_share(void)
 {
 	for (const struct wrote *of = __atomic_load_n(&wrote, __ATOMIC_ACQUIRE); of; of = of->next)

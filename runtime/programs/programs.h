@@ -55,6 +55,8 @@ int tpck_programs_forward(const char *session, const char *library);
 void tpck_programs_unwrite(uint64_t step);
 /* The program is live, at this step: programs that had not ended are started. Lines say which. */
 void tpck_programs_live(uint64_t step);
+/* In a twin: its record goes up to this cut of that session by now. `further`: it goes on following; else it takes over. */
+void tpck_programs_follow_to(const char *session, struct tpck_log_position cut, bool further);
 /* The program begins anew: no stand-in starts anything. */
 void tpck_programs_abandon(void);
 /* NULL, or what is to be started that the first run did not start, or did not wait for: it waits, and its parent may wait for it. */
@@ -78,8 +80,9 @@ void tpck_programs_belongs(const struct tpck_root *root);
 
 /* ---- forks ---- */
 void tpck_programs_forking(void);
-/* In the child. True: while running forward, one that had ended in the first run, as itself or as a program that it executes: what it did was done. */
-bool tpck_programs_forked_child(void);
+/* In the child. True: while running forward, one that had ended in the first run, as itself or as a program that it executes: what it did was done.
+ * stays(): is called by any thread once that turns out later to be so, in the child of a twin. */
+bool tpck_programs_forked_child(void (*stays)(void));
 /* In the child of a fork: its number, which it has in each run, or 0. */
 uint32_t tpck_programs_child(void);
 /* In a process that is about to execute a program, or 0: the number that it is known by in each run, as tpck_programs_child() is of a fork. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Between the parts of programs: children.c (children, and what the log gets of them), known.c (what it says), starts.c (what is started while running
  * forward), written.c (what this process writes to files, if the program has made it), unwritten.c (what of that is taken back), former.c (what processes of
- * the run that is gone on from have noted) and unseen.c (programs that nobody can follow). */
+ * the run that is gone on from have noted), unseen.c (programs that nobody can follow) and undecided.c (what a twin has forked). */
 #ifndef TPCK_RUNTIME_PROGRAMS_PROGRAMS_PRIVATE_H
 #define TPCK_RUNTIME_PROGRAMS_PROGRAMS_PRIVATE_H
 
@@ -77,6 +77,7 @@ struct tpck_child {
 	bool lost;                   /* more than that */
 	unsigned closed;             /* a bit for each stream whose end is in the log */
 	bool looked;                 /* for its end, as that had to be near */
+	_Atomic bool decided;        /* in a twin: the record has its end */
 };
 
 /* ---- children.c ---- */
@@ -100,6 +101,9 @@ void tpck_child_belongs(const struct tpck_root *root);
 void tpck_child_session(const char *folder);
 /* Nobody has to learn any more what tpck_programs_left() calls with. */
 void tpck_child_mail_learnt(void);
+/* This process is a forked child that goes on, and may do what others see: what it wrote the first time is taken back. True: it had ended the first time, and
+ * what it does stays in its memory. */
+bool tpck_child_goes_on(void);
 /* Another child of the thread; -1: no place. */
 int tpck_child_take(struct tpck_thread *self, int32_t pid);
 void tpck_child_free(int place);
@@ -182,6 +186,19 @@ void tpck_former_await(_Atomic uint64_t *until);
  * open to write are added to `files`. */
 bool tpck_unseen(int pid, char files[TPCK_PROGRAM_NAMES]);
 
+/* ---- undecided.c ---- */
+/* In a forked child: true, if a twin made it that follows; then it leaves what others see until that is decided. stays() is called where its files are to stay in
+ * its memory. */
+bool tpck_undecided_begins(void (*stays)(void));
+/* The same in a program that was started, and goes on with the work of the one that has started it. */
+void tpck_undecided_started(void);
+/* Learns what the twin's record has by now. False: it cannot be read. */
+bool tpck_undecided_learn(void);
+/* The process is about to start that program: waits until it is decided, or the record has the program's end. */
+void tpck_undecided_await(const struct tpck_child *program);
+/* Whether it is not decided yet. */
+bool tpck_undecided_look(void);
+
 /* ---- known.c ---- */
 /* What the log says of a program. */
 struct tpck_known {
@@ -217,6 +234,8 @@ struct tpck_known *tpck_known_alike(uint64_t path, uint64_t arguments, struct tp
 bool tpck_known_ended(uint32_t number);
 /* Whether one that has not ended wrote to a file. */
 bool tpck_known_wrote(void);
+/* Whether the log has nothing of the child but that it made or wrote what may be its own: it goes on in the same program. */
+bool tpck_known_goes_on(uint32_t thread, uint32_t ordinal);
 /* What the log has behind the boundary, or what starts had there that left no snapshot: names, and how many. */
 const char *tpck_known_behind(bool tried, unsigned *count);
 void tpck_child_name_add(char names[TPCK_PROGRAM_NAMES], const char *name);
@@ -240,7 +259,13 @@ uint32_t tpck_starts_ended_as(int place);
 /* The place's stand-in may end, if it is one; and every one of this process's. */
 void tpck_starts_finish(int place);
 void tpck_starts_finish_all(void);
-/* Whether the thread has come to where its record ends, or has none. */
+/* Whether the thread has come to where its record ends, or has none: before it starts a program. */
 void tpck_starts_thread(struct tpck_thread *self);
+/* The same before a fork. */
+void tpck_starts_fork(struct tpck_thread *self);
+/* Learns what the folder's log has of programs up to the cut. The records stay mapped. False: it cannot be read. */
+bool tpck_starts_learn(const char *folder, struct tpck_log_position cut);
+/* What is shared with stand-ins and forked children, or NULL. */
+struct tpck_standin_page *tpck_starts_page(void);
 
 #endif

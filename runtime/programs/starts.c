@@ -36,6 +36,8 @@ static char session[300] TPCK_LARGE, standin[300] TPCK_LARGE;
 static char difference[200];
 /* Where the thread stands that makes a child. */
 static __thread enum tpck_forward stands __attribute__((tls_model("initial-exec"))) = TPCK_FORWARD_FOREIGN;
+/* What it is about to start goes on with this program's work. */
+static __thread bool starts_worker __attribute__((tls_model("initial-exec")));
 static char *nothing[1];
 static _Atomic bool abandoned;
 static const char *own_library;
@@ -93,6 +95,7 @@ bool tpck_programs_drops_slow(int fd)
 {
 	int saved = errno;
 
+	(void)tpck_undecided_look();
 	if (!tpck_programs_forwarding())
 		atomic_store(&tpck_programs_output, 0);
 	errno = saved;
@@ -136,26 +139,34 @@ static int open_page(bool is_new)
 	return 0;
 }
 
-static void learn_program(const struct tpck_record *record)
+bool tpck_starts_learn(const char *folder, struct tpck_log_position cut)
 {
-	if (record->type == TPCK_RECORD_PROGRAM)
-		tpck_programs_learn(record);
+	const struct tpck_record *record;
+	struct tpck_log_reader *reader;
+
+	if (tpck_log_open(&reader, folder, cut))
+		return false;
+	while ((record = tpck_log_next(reader)))
+		if (record->type == TPCK_RECORD_PROGRAM)
+			tpck_programs_learn(record);
+	return true;
+}
+
+/* A twin's record is the living one's. */
+static bool learn_roots(const struct tpck_root *root)
+{
+	return atomic_load(&page->follows) ? tpck_undecided_learn() : tpck_starts_learn(session, root->cut);
 }
 
 /* In a program that was started while its root ran forward: what it starts is stood in for as there. The records stay mapped. */
 static void follow(const struct tpck_root *root)
 {
-	const struct tpck_record *record;
-	struct tpck_log_reader *reader;
-
 	snprintf(session, sizeof session, "%s", root->session);
-	if (strlen(root->session) >= sizeof session || !find_standin(own_library) || open_page(false) || tpck_log_open(&reader, session, root->cut)) {
+	if (strlen(root->session) >= sizeof session || !find_standin(own_library) || open_page(false) || !learn_roots(root)) {
 		tpck_log_warn("what this program starts, and the first run had started, is started again: what stands in for it, or the record in %s, cannot be used",
 			      root->session);
 		return;
 	}
-	while ((record = tpck_log_next(reader)))
-		learn_program(record);
 	roots_boundary_ns = root->boundary_ns;
 	trails = true;
 	if (!root->forwards)
@@ -163,6 +174,7 @@ static void follow(const struct tpck_root *root)
 	forwarding = true;
 	tpck_starts_output(tpck_written_outputs());
 	tpck_follow_see(session);
+	tpck_undecided_started();
 }
 
 int tpck_programs_forward(const char *folder, const char *library)
@@ -228,13 +240,36 @@ static bool has_end(const void *of)
 	return next && __atomic_load_n(&next->ended, __ATOMIC_ACQUIRE);
 }
 
+/* Or that a child which the thread makes next goes on in the same program, and has changed no file that others know: the thread itself has gone on behind that. */
+static bool may_fork(const void *of)
+{
+	const struct tpck_thread *self = of;
+
+	return has_end(of) || (tpck_known_goes_on(self->id, self->programs) && tpck_forward_goes_on(self));
+}
+
+/* A twin does nothing that the run before it has not done: what is still at work there is waited for, as long as it takes. */
+static void await_that(bool (*what)(const void *of), struct tpck_thread *self)
+{
+	if (!forwarding || tpck_child_nested())
+		return;
+	tpck_forward_await_that(what, self);
+	stands = tpck_forward_stands(self);
+}
+
 void tpck_starts_thread(struct tpck_thread *self)
 {
-	/* A twin does nothing that the run before it has not done: what is still at work there is waited for, as long as it takes. */
-	if (forwarding && !tpck_child_nested())
-		tpck_forward_await_that(has_end, self);
-	if (forwarding && !tpck_child_nested())
-		stands = tpck_forward_stands(self);
+	await_that(starts_worker ? may_fork : has_end, self);
+}
+
+void tpck_starts_fork(struct tpck_thread *self)
+{
+	await_that(may_fork, self);
+}
+
+struct tpck_standin_page *tpck_starts_page(void)
+{
+	return page;
 }
 
 bool tpck_starts_forked(int place)
@@ -529,6 +564,7 @@ static enum tpck_doing decide(int place, const char *path, char *const arguments
 	if (!tpck_starts_follow() || compiles(path, arguments))
 		return TPCK_DOING_PROGRAM;
 	at->path = tpck_digest64(program, strlen(program), 0);
+	tpck_undecided_await(at);
 	*of = record_for(place, at->path);
 	if (!forwarding)
 		return decide_behind(place, arguments, of);
@@ -672,11 +708,13 @@ static void await(struct tpck_child *at, enum tpck_forward where, bool known)
 
 bool tpck_programs_execute(const char *path, char *const arguments[], char *const variables[], struct tpck_programs_instead *instead)
 {
-	int saved = errno, place = tpck_child_here();
 	const struct tpck_known *of = NULL;
+	int saved = errno, place;
 	enum tpck_doing doing;
 	bool other = false;
 
+	starts_worker = tpck_readable_list(arguments) && tpck_programs_is_worker(arguments);
+	place = tpck_child_here();
 	/* The search along PATH comes by with files that are not there. */
 	if (place >= 0 && tpck_readable_list(arguments) && tpck_readable_list(variables) && !tpck_sys_faccessat(AT_FDCWD, path, X_OK)) {
 		doing = decide(place, path, arguments, &of);
@@ -726,6 +764,7 @@ bool tpck_programs_spawn(const char *path, char *const arguments[], char *const 
 	const struct tpck_known *of = NULL;
 	enum tpck_doing doing;
 
+	starts_worker = tpck_readable_list(arguments) && tpck_programs_is_worker(arguments);
 	*place = tpck_readable_list(arguments) && tpck_readable_list(variables) ? place_for() : -1;
 	if (*place < 0)
 		return false;
@@ -764,6 +803,7 @@ bool tpck_programs_system(const char *command, int *status, int *place)
 	const struct tpck_known *of;
 	struct tpck_child *at;
 
+	starts_worker = false;
 	*place = place_for();
 	if (*place < 0)
 		return false;
@@ -772,6 +812,7 @@ bool tpck_programs_system(const char *command, int *status, int *place)
 	at->arguments = tpck_readable_path(command) ? tpck_digest64(command, strlen(command), 1) : 0;
 	if (!tpck_starts_follow())
 		return system_begins(*place);
+	tpck_undecided_await(at);
 	of = record_for(*place, at->path);
 	if (!forwarding && decide_behind(*place, NULL, &of) != TPCK_DOING_STANDIN) {
 		tpck_unwritten_of(tpck_programs_number(*place));

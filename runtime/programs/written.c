@@ -213,6 +213,12 @@ static bool path_of(int fd, char path[PATH])
 	return got > 0 && got < PATH - 1 && path[0] == '/';
 }
 
+/* What shm_open() makes is memory that processes share: nothing of it is there for another run. A loader's workers make one for each batch. */
+static bool is_shared_memory(const char *path)
+{
+	return strncmp(path, "/dev/shm/", 9) == 0 && !strchr(path + 9, '/');
+}
+
 /* Whether the file was made since this process was. */
 static bool is_new(int fd)
 {
@@ -292,6 +298,8 @@ static void appends(int fd, const struct stat *found)
 	char path[PATH];
 
 	named = path_of(fd, path);
+	if (named && is_shared_memory(path))
+		return;
 	tpck_spin_lock(&lock);
 	if (to)
 		entry = known(found);
@@ -329,7 +337,7 @@ void tpck_written_opened(int fd, int flags)
 {
 	char path[PATH];
 	struct stat found;
-	bool created = (flags & (O_CREAT | O_EXCL)) == (O_CREAT | O_EXCL);
+	bool created = (flags & (O_CREAT | O_EXCL)) == (O_CREAT | O_EXCL), named;
 
 	/* What is cut to nothing will be so once more; and was not given to this process. No system call is made for it. */
 	if (!created && flags & O_TRUNC) {
@@ -338,11 +346,16 @@ void tpck_written_opened(int fd, int flags)
 	}
 	if (!is_home() || tpck_sys_fstatat(fd, "", &found, AT_EMPTY_PATH) || !S_ISREG(found.st_mode) || !is_ready())
 		return;
+	named = path_of(fd, path);
+	if (named && is_shared_memory(path)) {
+		look_never(fd);
+		return;
+	}
 	if (!created && (flags & O_APPEND || !found.st_size)) {
 		appends(fd, &found);
 		return;
 	}
-	if (!path_of(fd, path)) {
+	if (!named) {
 		miss("a path of that length", ENAMETOOLONG);
 		return;
 	}

@@ -448,6 +448,17 @@ void tpck_forward_await_that(bool (*what)(const void *of), const void *of)
 	errno = saved;
 }
 
+bool tpck_forward_goes_on(const struct tpck_thread *self)
+{
+	const struct tpck_expected *expected = self->expected;
+	bool more;
+
+	tpck_spin_lock(&lock);
+	more = expected && (expected->arriving_operations || (expected->device && (!mark_done(expected) || more_marks(expected))));
+	tpck_spin_unlock(&lock);
+	return more;
+}
+
 uint64_t tpck_forward_reached(void)
 {
 	uint64_t reached = 0;

@@ -38,6 +38,8 @@ void tpck_forward_follow(void);
 int tpck_forward_extend(struct tpck_log_position cut, void (*also)(const struct tpck_record *record));
 /* Waits until what() holds of the thread, which more of the log may bring about, or no more will come. */
 void tpck_forward_await_that(bool (*what)(const void *of), const void *of);
+/* Whether the log is known to have more operations of the thread's, which calls this, than it has come to. */
+bool tpck_forward_goes_on(const struct tpck_thread *self);
 /* In the child of a fork: nobody extends the log there. */
 void tpck_forward_forked(void);
 /* The iteration that the furthest thread is in. */

@@ -601,12 +601,24 @@ static void living_stopped(int number)
 	tpck_sys_kill(-living, SIGCONT);
 }
 
+/* 0, or a child that has ended or was stopped, and how. What a twin has made ends with it: its group keeps its number until the twin has been waited for. */
+static pid_t next_child(int *status)
+{
+	siginfo_t info = {.si_pid = 0};
+
+	if (tpck_sys_waitid(P_ALL, 0, &info, WEXITED | WSTOPPED | WNOHANG | WNOWAIT | __WALL, NULL) || !info.si_pid)
+		return 0;
+	if (twin && info.si_pid == twin && info.si_code != CLD_STOPPED && info.si_code != CLD_TRAPPED)
+		tpck_sys_kill(-twin, SIGKILL);
+	return tpck_sys_wait4(info.si_pid, status, WNOHANG | WUNTRACED | __WALL, NULL);
+}
+
 static void look_at_children(void)
 {
 	int status;
 	pid_t child;
 
-	while ((child = tpck_sys_wait4(-1, &status, WNOHANG | WUNTRACED | __WALL, NULL)) > 0)
+	while ((child = next_child(&status)) > 0)
 		if (child == living && WIFSTOPPED(status))
 			living_stopped(WSTOPSIG(status));
 		else if (child == living)

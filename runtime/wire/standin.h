@@ -17,7 +17,7 @@
 /* The file that a program's output goes to while it is run forward, as /proc/PID/fd names it. */
 #define TPCK_STANDIN_DIVERTED "/memfd:tpck-output"
 
-enum { TPCK_STANDIN_PLACES = 1024, TPCK_STANDIN_TAKEN = 1 << 16 };
+enum { TPCK_STANDIN_PLACES = 1024, TPCK_STANDIN_TAKEN = 1 << 16, TPCK_STANDIN_SESSION = 300 };
 enum {
 	TPCK_STANDIN_STARTS = 1, /* the program is started once its parent is live */
 };
@@ -50,6 +50,12 @@ struct tpck_standin_page {
 	/* Programs that have said once more what they had said, as nothing could drop it; the name of one of them, NUL-terminated, is written before they are counted. */
 	_Atomic uint32_t twice;
 	char twice_name[40];
+	/* Of a twin: it has not been told to take over; its record goes up to this cut of that session, whose folder's path is NUL-terminated: odd while that is
+	 * written. `news` is a futex: something of this is new. */
+	_Atomic uint32_t follows, news, cut_writes;
+	int32_t process; /* the twin */
+	char session[TPCK_STANDIN_SESSION];
+	uint64_t cut_sequence, cut_offset;
 };
 
 #endif

@@ -78,6 +78,7 @@ ENDS_ALLOWED = {
     ("runtime/base/kernel.h", "tpck_sys_exit"), ("runtime/base/kernel.h", "tpck_sys_exit_group"),
     ("runtime/engine/resume.c", "tpck_sys_exit_group"), # the program cannot be started again and must not go on
     ("runtime/engine/following.c", "tpck_sys_exit_group"), # a twin, which is nobody's program
+    ("runtime/programs/undecided.c", "tpck_sys_exit_group"), # a process that a twin has made, which is gone
     ("runtime/twin/supervisor.c", "tpck_sys_exit_group"), # who kept the place of a program that has ended
     ("runtime/base/lock_order.c", "__builtin_trap"), # in builds that look for locks out of order
     ("runtime/reach/reach.c", "tpck_sys_exit"),  # the child that becomes the agent
