@@ -20,13 +20,14 @@ from script_job import job
 
 import twins
 
+LATE = 800 # iterations, each of eight samples that two workers read
 CASES = {
     'fork': ['--persistent', '--batches', '2500'],
     # Those of an epoch have ended before the next ones are made.
     'epochs': ['--batches', '500', '--epochs', '5'],
     'spawn': ['--persistent', '--batches', '8000', '--context', 'spawn'],
     # What a worker writes waits for the takeover; what workers had written that have ended is not written again.
-    'writes_late': ['--persistent', '--batches', '2500', '--write-from', '4000'],
+    'writes_late': ['--persistent', '--batches', '8000', '--write-from', str(LATE * 4)],
     'writes': ['--batches', '500', '--epochs', '5', '--write-from', '0'],
 }
 NEAR = ('fork', 'epochs', 'spawn')
@@ -41,6 +42,14 @@ def shown(place):
     return 0, 0
 
 
+def twin_ends(name, start, twin):
+    """Its workers wait for what becomes of it, and do not look whether it is there as they do where they work."""
+    theirs = job.children_of(twin)
+    job.signal_if_there(twin, signal.SIGKILL)
+    gone = start.until(lambda: not any(twins.started_at(pid) for pid in theirs), 10)
+    checks.ok(theirs and gone, f'{name}: a twin that is killed leaves none of its {len(theirs)} workers', theirs)
+
+
 def judge(python, name, rng):
     with job.Place() as place:
         this = kill_twin.TwinJob(place, python, ['loader_workers.py', *CASES[name]], {})
@@ -53,18 +62,21 @@ def judge(python, name, rng):
         def works():
             seen[:] = shown(place)
             return seen[1] > 200 and bool(job.children_of(twins.processes(start)[1] or 0))
+        def comes_there():
+            stands = start.until(lambda: shown(place)[1] > LATE - 100)
+            checks.ok(stands, f'{name}: its twin comes to where its workers write', start.said()[-600:])
+            time.sleep(1)
+            return twins.processes(start)[1]
         if name in NEAR:
             near = start.until(works)
             checks.ok(near, f'{name}: its twin has workers, and has repeated {seen[1]} of {seen[0]} iterations while the program has its own', start.said()[-600:])
+        elif name == 'writes_late':
+            # There the twin's workers have something to write, and the program's have written it.
+            twin_ends(name, start, comes_there())
+            comes_there()
         else:
             start.until(lambda: twins.covered(start))
             time.sleep(rng.uniform(2, 6))
-        if name == 'fork':
-            twin = twins.processes(start)[1]
-            theirs = job.children_of(twin)
-            job.signal_if_there(twin, signal.SIGKILL)
-            gone = start.until(lambda: not any(twins.started_at(pid) for pid in theirs), 10)
-            checks.ok(theirs and gone, f'{name}: a twin that is killed leaves none of its {len(theirs)} workers', theirs)
         killed = twins.kill(start, rng.uniform(0, 2))
         status = start.wait()
         wrong = this.ended(status) + this.differences()
