@@ -69,7 +69,7 @@ static const char *reads(const char *name)
 		int fd = -1;
 
 		tpck_follow_see(folder);
-		if (!tpck_seen_open(TPCK_AT(AT_FDCWD, in(name)), O_RDONLY, &fd))
+		if (!tpck_follow_sees() || !tpck_seen_open(TPCK_AT(AT_FDCWD, in(name)), O_RDONLY, &fd))
 			fd = -1;
 		count = fd >= 0 ? read(fd, got, sizeof got) : 0;
 		(void)!write(tell[1], got, count > 0 ? (size_t)count : 0);
