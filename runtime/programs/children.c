@@ -59,6 +59,7 @@ static struct tpck_log *journal;
 static _Atomic uint32_t early_said;
 static int32_t home;          /* this process */
 static uint32_t nest;         /* in the child of a fork: what its children's numbers are mixed with */
+static uint32_t family;       /* in such a child: what that was in the child of the process with the log that it comes from */
 static int forked_place = -1; /* in the child of a fork: its place */
 static __thread int forking __attribute__((tls_model("initial-exec"))) = -1;
 static tpck_spin lock;        /* of what this process alone has */
@@ -609,11 +610,21 @@ static void note_file(struct tpck_child *at, uint32_t stream)
 		note(at, TPCK_PROGRAM_LOST, 0, NULL, 0);
 }
 
+static void note_program_end(struct tpck_child *at, int status)
+{
+	note(at, TPCK_PROGRAM_ENDED, 0, &status, sizeof status);
+	if (!at->lost)
+		tpck_unwritten_ended(tpck_digest_pair(at->thread, at->ordinal));
+}
+
 static void note_end(struct tpck_child *at, int status)
 {
 	if (atomic_load(&at->doing) == TPCK_DOING_NOTHING && !(atomic_fetch_or(&at->noted, TPCK_NOTED_END) & TPCK_NOTED_END)) {
 		at->flags = at->lost || atomic_load(&shared->unplaced) || has_lost_mail() ? TPCK_PROGRAM_UNSURE : 0;
 		note(at, TPCK_PROGRAM_FORKED, 0, &status, sizeof status);
+		/* What a child of a child does is done again. */
+		if (!at->flags && !nest)
+			tpck_unwritten_ended(tpck_digest_pair(at->thread, at->ordinal));
 		return;
 	}
 	note_start(at);
@@ -624,7 +635,7 @@ static void note_end(struct tpck_child *at, int status)
 	if (at->lost && nest)
 		note(at, TPCK_PROGRAM_LOST, 0, NULL, 0);
 	if (atomic_load(&at->noted) & TPCK_NOTED_START && !(atomic_fetch_or(&at->noted, TPCK_NOTED_END) & TPCK_NOTED_END))
-		note(at, TPCK_PROGRAM_ENDED, 0, &status, sizeof status);
+		note_program_end(at, status);
 	if (nest)
 		may_have_made(at);
 }
@@ -829,7 +840,7 @@ void tpck_programs_forking(void)
 /* This child is made again: the outside becomes what it was when the first one was made. */
 static void goes_on(void)
 {
-	tpck_unwritten_of(nest);
+	tpck_unwritten_of(family);
 	if (tpck_follow_keeps_any())
 		tpck_starts_output(tpck_follow_output_give());
 }
@@ -842,7 +853,7 @@ bool tpck_child_goes_on(void)
 	(void)tpck_programs_forwarding();
 	is_kept = tpck_starts_forked(forked_place) && !at->nested;
 	if (is_kept)
-		tpck_written_forked(NULL, at->made_ns, nest);
+		tpck_written_forked(NULL, at->made_ns, nest, family);
 	else
 		goes_on();
 	tpck_follow_output_leave();
@@ -862,6 +873,8 @@ bool tpck_programs_forked_child(void (*stays)(void))
 	nest = tpck_digest_pair(tpck_children[forked_place].thread, tpck_children[forked_place].ordinal);
 	lock = 0;
 	self->programs = 0;
+	if (!tpck_children[forked_place].nested || !family)
+		family = nest;
 	atomic_store(&tpck_children[forked_place].pid, home);
 	done = tpck_starts_forked(forked_place);
 	/* What one does that had ended stays in its memory, but for what a child of a child does. */
@@ -875,7 +888,7 @@ bool tpck_programs_forked_child(void (*stays)(void))
 		tpck_follow_see(NULL);
 	if (!waits)
 		tpck_follow_output_leave();
-	tpck_written_forked(is_kept ? NULL : tpck_unwritten_all(), tpck_children[forked_place].made_ns, nest);
+	tpck_written_forked(is_kept ? NULL : tpck_unwritten_all(), tpck_children[forked_place].made_ns, nest, family);
 	return done;
 }
 

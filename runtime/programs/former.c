@@ -21,6 +21,8 @@
 #include "runtime/wire/segment.h"
 
 #define PATIENCE_NS 2000000000ull
+/* An end that comes about when a boundary does may be in the log behind it. */
+#define ABOUT_NS 1000000000ull
 /* More files than that are read once. */
 enum { KEPT = 8, WORDS = (TPCK_WRITINGS_MOST + 63) / 64 };
 static struct tpck_writings *kept[KEPT];
@@ -61,12 +63,13 @@ static void read_all(const struct tpck_writings *from, uint32_t number, bool han
 		struct tpck_writing *copy;
 
 		/* One of no kind yet may get one. */
-		if (kind == TPCK_WRITING_NONE || (handed_back && atomic_load(&entry->inherited)) || (number < KEPT && atomic_load(&seen[number][i / 64]) >> (i & 63) & 1) ||
+		if (kind == TPCK_WRITING_NONE || kind == TPCK_WRITING_BEGUN || (handed_back && atomic_load(&entry->inherited)) || (number < KEPT && atomic_load(&seen[number][i / 64]) >> (i & 63) & 1) ||
 		    (number < KEPT && atomic_fetch_or(&seen[number][i / 64], 1ull << (i & 63)) >> (i & 63) & 1) || !counts(from, entry))
 			continue;
 		copy = tpck_writings_take(to);
 		memcpy((char *)copy + sizeof copy->kind, (const char *)entry + sizeof entry->kind, sizeof *copy - sizeof copy->kind);
 		copy->writer = writer_of(from, entry);
+		atomic_store(&copy->ended_ns, 0);
 		copy->former = number < KEPT ? (uint16_t)(1 + number * TPCK_WRITINGS_MOST + i) : 0;
 		atomic_store(&copy->inherited, true);
 		atomic_fetch_add(&to->head.inherited, 1);
@@ -76,10 +79,16 @@ static void read_all(const struct tpck_writings *from, uint32_t number, bool han
 
 static bool lacks(const struct tpck_writings *from)
 {
-	uint64_t made = atomic_load(&from->head.missed_ns);
+	uint64_t passed = atomic_load(&from->head.passed_ns);
 	uint32_t of_all = atomic_load(&from->head.writer);
 
-	return made && is_done_again(made, of_all ? of_all : atomic_load(&from->head.missed_writer));
+	for (uint32_t i = 0; i < TPCK_WRITINGS_MISSED; i++) {
+		uint64_t made = atomic_load(&from->head.missed[i].made_ns);
+
+		if (made && is_done_again(made, of_all ? of_all : atomic_load(&from->head.missed[i].writer)))
+			return true;
+	}
+	return passed && passed + ABOUT_NS > tpck_forward_boundary_ns();
 }
 
 /* The first of them needs memory that children share; without that none is kept. */

@@ -139,8 +139,9 @@ void tpck_written_started(void (*asks)(void));
 unsigned tpck_written_outputs(void);
 /* The same of a program that was started: it belongs to the root; NULL: to none. */
 void tpck_written_belongs(const struct tpck_root *root);
-/* The process is a forked child that was made then, and has this number: what it writes to files is noted there. NULL: it is not noted. */
-void tpck_written_forked(struct tpck_writings *writings, uint64_t made_ns, uint32_t number);
+/* The process is a forked child that was made then, and has this number: what it writes to files is noted there. NULL: it is not noted. `family`: the number of the
+ * one child of the process with the log that it comes from. */
+void tpck_written_forked(struct tpck_writings *writings, uint64_t made_ns, uint32_t number, uint32_t family);
 /* The process has opened a file to write, with these flags. */
 void tpck_written_opened(int fd, int flags);
 
@@ -153,9 +154,11 @@ struct tpck_writings *tpck_unwritten_all(void);
 void tpck_unwritten_belongs(const struct tpck_root *root);
 /* Before a boundary's record: the log is told who writes; a line, the first time that something was written of which there is no entry. */
 void tpck_unwritten_boundary(void);
+/* The log has the end of the process of that number. */
+void tpck_unwritten_ended(uint32_t writer);
 /* While running forward, once the log is learnt: what the first run's processes wrote that are made again. */
 void tpck_unwritten_inherit(void);
-/* The process of that number is made again: what it wrote in the first run is taken back. A line says of what it cannot be. */
+/* The process of that number is made again: what it and its family wrote in the first run is taken back. A line says of what it cannot be. */
 void tpck_unwritten_of(uint32_t writer);
 /* Whether it is such an entry, and of this file. */
 bool tpck_written_is(const struct tpck_writing *entry, uint32_t kind, const struct stat *found);

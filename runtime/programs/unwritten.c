@@ -32,7 +32,7 @@ static int unnamed = -1;             /* a descriptor of it, as long as there is 
 static const struct tpck_settings *settings;
 static char session[300] TPCK_LARGE;
 static bool early_failed, is_said;
-static uint32_t told;                /* entries that the log has been told of */
+static uint32_t told;                /* how many entries there had been when the log was told of them */
 static bool is_unsure;               /* what the first run's processes wrote is not all known */
 static tpck_spin making;
 
@@ -221,7 +221,8 @@ void tpck_unwritten_belongs(const struct tpck_root *root)
 
 void tpck_unwritten_boundary(void)
 {
-	uint32_t count = all ? atomic_load(&all->head.taken) : 0;
+	uint32_t taken = all ? atomic_load(&all->head.taken) : 0;
+	bool whole = true;
 	int why = all ? atomic_load(&all->head.missed_error) : 0;
 
 	if (why > 0 && !is_said) {
@@ -231,14 +232,24 @@ void tpck_unwritten_boundary(void)
 			      all->head.missed_path);
 	}
 	say_left();
-	if (count - told > TPCK_WRITINGS_MOST)
-		told = count - TPCK_WRITINGS_MOST;
-	for (; told < count; told++) {
-		const struct tpck_writing *entry = &all->entry[told % TPCK_WRITINGS_MOST];
+	for (uint32_t i = 0, count = told != taken ? tpck_writings_count(all) : 0; i < count; i++) {
+		struct tpck_writing *entry = &all->entry[i];
+		uint32_t kind = atomic_load(&entry->kind);
 
-		if (atomic_load(&entry->kind) && !atomic_load(&entry->inherited))
-			tpck_child_wrote(entry->writer, entry->path);
+		whole = whole && kind != TPCK_WRITING_BEGUN;
+		if (kind == TPCK_WRITING_NONE || kind == TPCK_WRITING_BEGUN || entry->told || atomic_load(&entry->inherited))
+			continue;
+		tpck_child_wrote(entry->writer, entry->path);
+		entry->told = true;
 	}
+	if (whole)
+		told = taken;
+}
+
+void tpck_unwritten_ended(uint32_t writer)
+{
+	if (all)
+		tpck_writings_ended(all, writer);
 }
 
 /* ---- taking back ---------------------------------------------------------------------------------- */
@@ -392,7 +403,7 @@ static void take_back_where(struct tpck_writings *from, bool (*wanted)(const str
 
 static bool is_of(const struct tpck_writing *entry, uint64_t writer)
 {
-	return entry->writer == writer;
+	return entry->writer == writer || entry->family == writer;
 }
 
 static bool is_behind(const struct tpck_writing *entry, uint64_t boundary_ns)

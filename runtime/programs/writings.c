@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "runtime/base/clock.h"
 #include "runtime/base/kernel.h"
 #include "runtime/base/shared_file.h"
 #include "runtime/base/unsignalled.h"
@@ -18,7 +19,7 @@
 enum { PATH = 360 };
 
 _Static_assert(sizeof(struct tpck_writing) == 512, "entries lie behind each other");
-_Static_assert(sizeof(struct tpck_writings) == 512 * (1 + TPCK_WRITINGS_MOST), "the first one lies behind the head");
+_Static_assert(sizeof(struct tpck_writings) == 512 * (2 + TPCK_WRITINGS_MOST), "the first one lies behind the head");
 
 static struct tpck_writings *begun(struct tpck_writings *writings)
 {
@@ -97,30 +98,92 @@ void tpck_writings_close(struct tpck_writings *writings)
 	tpck_sys_munmap(writings, sizeof *writings);
 }
 
+static void later(_Atomic uint64_t *at, uint64_t to)
+{
+	uint64_t before = atomic_load(at);
+
+	while (before < to && !atomic_compare_exchange_weak(at, &before, to))
+		;
+}
+
 void tpck_writings_lack(struct tpck_writings *writings, uint64_t made_ns, uint32_t writer)
 {
-	uint64_t before = atomic_load(&writings->head.missed_ns);
+	uint32_t i;
 
-	while (before < made_ns)
-		if (atomic_compare_exchange_weak(&writings->head.missed_ns, &before, made_ns)) {
-			atomic_store(&writings->head.missed_writer, writer);
+	/* The first place is of the number 0. */
+	for (i = 1; i < TPCK_WRITINGS_MISSED && writer; i++) {
+		uint32_t is = 0;
+
+		if (atomic_compare_exchange_strong(&writings->head.missed[i].writer, &is, writer) || is == writer)
 			break;
+	}
+	later(&writings->head.missed[writer && i < TPCK_WRITINGS_MISSED ? i : 0].made_ns, made_ns);
+}
+
+bool tpck_writings_lacking(const struct tpck_writings *writings)
+{
+	bool lacking = atomic_load(&writings->head.passed_ns) != 0;
+
+	for (uint32_t i = 0; i < TPCK_WRITINGS_MISSED; i++)
+		lacking = lacking || atomic_load(&writings->head.missed[i].made_ns);
+	return lacking;
+}
+
+/* Whether the entry can be overwritten, and the process takes it. */
+static bool takes(struct tpck_writings *writings, struct tpck_writing *entry, bool needed)
+{
+	uint32_t kind = atomic_load(&entry->kind);
+	uint64_t ended_ns = atomic_load(&entry->ended_ns);
+
+	if (kind == TPCK_WRITING_BEGUN || (kind && !needed && (!ended_ns || atomic_load(&entry->inherited))) ||
+	    !atomic_compare_exchange_strong(&entry->kind, &kind, TPCK_WRITING_BEGUN))
+		return false;
+	if (kind && ended_ns)
+		later(&writings->head.passed_ns, ended_ns);
+	else if (kind)
+		tpck_writings_lack(writings, entry->made_ns, entry->writer);
+	if (atomic_exchange(&entry->inherited, false))
+		atomic_fetch_sub(&writings->head.inherited, 1);
+	return true;
+}
+
+/* Where all are there whose ends are not known, this process loses one of its own first. */
+static struct tpck_writing *find(struct tpck_writings *writings, uint32_t number)
+{
+	int32_t process = tpck_sys_getpid();
+
+	for (unsigned needed = 0; needed < 3; needed++)
+		for (uint32_t i = 0; i < TPCK_WRITINGS_MOST; i++) {
+			struct tpck_writing *entry = &writings->entry[(number + i) % TPCK_WRITINGS_MOST];
+
+			if ((needed != 1 || atomic_load(&entry->process) == process) && takes(writings, entry, needed > 0))
+				return entry;
 		}
+	return &writings->entry[number % TPCK_WRITINGS_MOST];
 }
 
 struct tpck_writing *tpck_writings_take(struct tpck_writings *writings)
 {
-	uint32_t number = atomic_fetch_add(&writings->head.taken, 1);
-	struct tpck_writing *entry = &writings->entry[number % TPCK_WRITINGS_MOST];
+	struct tpck_writing *entry = find(writings, atomic_fetch_add(&writings->head.taken, 1));
 
-	if (number >= TPCK_WRITINGS_MOST && atomic_exchange(&entry->kind, TPCK_WRITING_NONE) != TPCK_WRITING_NONE) {
-		tpck_writings_lack(writings, entry->made_ns, entry->writer);
-		if (atomic_exchange(&entry->inherited, false))
-			atomic_fetch_sub(&writings->head.inherited, 1);
-	}
 	atomic_store(&entry->own, 0);
 	atomic_store(&entry->doing, 0);
+	atomic_store(&entry->ended_ns, 0);
+	entry->told = false;
 	return entry;
+}
+
+void tpck_writings_ended(struct tpck_writings *writings, uint32_t writer)
+{
+	uint32_t count = tpck_writings_count(writings);
+	uint64_t now = tpck_clock_monotonic_ns();
+
+	for (uint32_t i = 0; i < count; i++) {
+		struct tpck_writing *entry = &writings->entry[i];
+
+		if (entry->writer == writer && atomic_load(&entry->kind) && !atomic_load(&entry->inherited))
+			atomic_store(&entry->ended_ns, now);
+	}
 }
 
 uint32_t tpck_writings_count(const struct tpck_writings *writings)

@@ -19,9 +19,10 @@ enum tpck_writing_kind {
 	TPCK_WRITING_CREATED, /* it must not have been there (O_EXCL) */
 	TPCK_WRITING_FOLDER,
 	TPCK_WRITING_CHANGED, /* in place */
+	TPCK_WRITING_BEGUN,   /* it is being filled in */
 };
 
-/* What one process has done to one file. All is in bytes, times are tpck_clock_monotonic_ns() but for the file's own. */
+/* What one process has done to one file, or several of a family, one behind the other. All is in bytes, times are tpck_clock_monotonic_ns() but for the file's own. */
 struct tpck_writing {
 	_Atomic uint32_t kind;
 	uint32_t writer;           /* the number that the process is known by in each run, or that of the program that started it */
@@ -37,20 +38,27 @@ struct tpck_writing {
 	uint16_t former;           /* of one that is inherited: where it was read from (former.c); 0: nowhere */
 	bool is_new;               /* there was no such file before the process was made */
 	_Atomic bool inherited;    /* by the run that was gone on from */
-	char path[416];
+	_Atomic uint64_t ended_ns; /* the log has the process's end since then; 0: it has not */
+	uint32_t family;           /* what is made again together with the process has the same number here */
+	bool told;                 /* to the log */
+	char path[400];
 };
 
-enum { TPCK_WRITINGS_MOST = 1023 };
+enum { TPCK_WRITINGS_MOST = 1022, TPCK_WRITINGS_MISSED = 16 };
 struct tpck_writings {
 	struct tpck_writings_head {
 		uint64_t magic;
 		uint32_t version;           /* TPCK_WIRE_VERSION */
 		tpck_shared_lock lock;      /* of what is taken back */
-		_Atomic uint32_t taken;     /* entries, as many as there were: the oldest are overwritten */
+		_Atomic uint32_t taken;     /* entries, as many as there were: those are overwritten that are needed least */
 		_Atomic uint32_t inherited; /* entries */
-		/* Of the youngest process that has written what no entry tells, or whose entry is overwritten: when it was made, 0: there is none, and its number. */
-		_Atomic uint64_t missed_ns;
-		_Atomic uint32_t missed_writer;
+		/* Processes that have written what no entry tells, or whose entry is overwritten, by their numbers: when the youngest was made that has this one, 0: there
+		 * is none. All that have no place here are one of the number 0. */
+		struct {
+			_Atomic uint32_t writer;
+			_Atomic uint64_t made_ns;
+		} missed[TPCK_WRITINGS_MISSED];
+		_Atomic uint64_t passed_ns; /* of the others whose entries are overwritten: the log has all of their ends since then */
 		_Atomic uint32_t writer;    /* of all entries, where it is not 0: of a program whose children wrote before it knew whose it is */
 		_Atomic int missed_error;   /* of the first of those: errno, or 0, and -1 while the path is written; the process with the log says a line of it */
 		char missed_path[150];
@@ -64,7 +72,7 @@ struct tpck_writings {
 		_Atomic int32_t stuck; /* the process for whose lock somebody has waited in vain, or 0 */
 		char left[150], outlived[80];
 	} head;
-	char pad[512 - sizeof(struct tpck_writings_head)];
+	char pad[1024 - sizeof(struct tpck_writings_head)];
 	struct tpck_writing entry[TPCK_WRITINGS_MOST];
 };
 
@@ -77,11 +85,15 @@ struct tpck_writings *tpck_writings_open(const char *session, const char *name);
 /* The one without a name gets this one. 0, or -errno. */
 int tpck_writings_name(int fd, const char *session, const char *name);
 void tpck_writings_close(struct tpck_writings *writings);
-/* An entry of kind NONE for this process, to be filled in and given its kind. */
+/* An entry of kind BEGUN for this process, to be filled in and given its kind. */
 struct tpck_writing *tpck_writings_take(struct tpck_writings *writings);
 /* What a process made then has written is in no entry. */
 void tpck_writings_lack(struct tpck_writings *writings, uint64_t made_ns, uint32_t writer);
-/* How many entries there are, of which some may be of kind NONE. */
+/* Whether there was such a process. */
+bool tpck_writings_lacking(const struct tpck_writings *writings);
+/* The log has the end of the process of that number. */
+void tpck_writings_ended(struct tpck_writings *writings, uint32_t writer);
+/* How many entries there are, of which some may be of kind NONE or BEGUN. */
 uint32_t tpck_writings_count(const struct tpck_writings *writings);
 
 #endif

@@ -27,13 +27,15 @@ enum { OPEN = 32, RECENT = 16, PATH = sizeof ((struct tpck_writing *)0)->path };
 static struct open {
 	_Atomic int number;   /* 1 + the descriptor; 0: there is none */
 	struct tpck_writing *_Atomic entry;
+	_Atomic uint64_t when_ns; /* the entry's: it may be another one's by now */
 } opened[OPEN] TPCK_LARGE;
 static _Atomic uint32_t opened_most; /* places that were used */
 /* Files that it has appended to, each with an entry. */
 static struct tpck_writing *recent[RECENT];
 static uint32_t recent_count;
 static struct tpck_writings *to; /* NULL: this is no such process, or has written nothing yet */
-static uint32_t writer;
+static uint32_t writer, family;
+static bool is_part; /* it is made again whenever others of its family are, though it may have ended */
 static uint64_t made_ns;
 static _Atomic uint64_t started;  /* when this process did, as tpck_view_process_started() says; 0: nobody has looked */
 static tpck_spin lock;           /* of what changes all above */
@@ -48,7 +50,7 @@ static _Atomic uint64_t looked[LOOKED / 64];
 
 _Atomic uint32_t tpck_programs_child_writes;
 
-void tpck_written_forked(struct tpck_writings *writings, uint64_t when_ns, uint32_t number)
+void tpck_written_forked(struct tpck_writings *writings, uint64_t when_ns, uint32_t number, uint32_t of)
 {
 	lock = 0;
 	home = tpck_sys_getpid();
@@ -57,9 +59,11 @@ void tpck_written_forked(struct tpck_writings *writings, uint64_t when_ns, uint3
 	started = 0;
 	recent_count = 0;
 	/* What a program that was started has made is made again with it. */
+	is_part = root || atomic_load(&is_unsure) || number != of;
 	if (!root) {
 		to = writings;
 		writer = number;
+		family = atomic_load(&is_unsure) ? 0 : of;
 	}
 	atomic_store(&is_unsure, false);
 	/* What is open was opened by who made this process: both write to it, and one entry has what both have written. */
@@ -141,7 +145,7 @@ static struct tpck_writing *moved(struct tpck_writings *there, const struct tpck
 		return NULL;
 	entry = tpck_writings_take(there);
 	memcpy((char *)entry + sizeof entry->kind, (const char *)from + sizeof from->kind, sizeof *entry - sizeof entry->kind);
-	entry->writer = writer;
+	entry->writer = entry->family = writer;
 	atomic_store(&entry->kind, atomic_load(&from->kind));
 	return entry;
 }
@@ -161,17 +165,17 @@ void tpck_written_belongs(const struct tpck_root *to_root)
 	if (atomic_exchange(&is_unsure, false))
 		own = to;
 	root = to_root ? to_root->process : 0;
-	writer = number;
+	writer = family = number;
 	for (uint32_t i = 0, count = own ? tpck_writings_count(own) : 0; i < count; i++) {
 		struct tpck_writing *at = &own->entry[i], *is = atomic_load(&at->kind) ? moved(there, at) : NULL;
 
 		for (uint32_t j = 0; j < OPEN; j++)
-			if (atomic_load(&opened[j].entry) == at && is)
+			if (atomic_load(&opened[j].entry) == at && is) /* whose when_ns is the same */
 				atomic_store(&opened[j].entry, is);
 			else if (atomic_load(&opened[j].entry) == at)
 				atomic_store(&opened[j].number, 0);
 	}
-	if (own && there && atomic_load(&own->head.missed_ns))
+	if (own && there && tpck_writings_lacking(own))
 		tpck_writings_lack(there, made_ns, number);
 	recent_count = 0;
 	to = there;
@@ -237,7 +241,7 @@ static struct tpck_writing *known(const struct stat *found)
 {
 	for (uint32_t i = 0; i < recent_count && i < RECENT; i++)
 		if (recent[i]->device == found->st_dev && recent[i]->inode == found->st_ino && atomic_load(&recent[i]->kind) == TPCK_WRITING_APPENDED &&
-		    recent[i]->writer == writer)
+		    (recent[i]->writer == writer || atomic_load(&recent[i]->process) == home))
 			return recent[i];
 	return NULL;
 }
@@ -266,6 +270,7 @@ static void remember(int fd, struct tpck_writing *entry)
 	if (!at)
 		return;
 	atomic_store(&at->entry, entry);
+	atomic_store(&at->when_ns, entry->when_ns);
 	atomic_store(&at->number, fd + 1);
 }
 
@@ -275,6 +280,7 @@ static struct tpck_writing *note(uint32_t kind, const struct stat *found, const 
 	struct tpck_writing *entry = tpck_writings_take(to);
 
 	entry->writer = writer;
+	entry->family = family;
 	entry->when_ns = tpck_clock_monotonic_ns();
 	entry->made_ns = made_ns;
 	entry->started = started;
@@ -287,6 +293,44 @@ static struct tpck_writing *note(uint32_t kind, const struct stat *found, const 
 	entry->is_new = fresh;
 	snprintf(entry->path, sizeof entry->path, "%s", path);
 	atomic_store(&entry->kind, kind);
+	return entry;
+}
+
+static bool has_ended(const struct tpck_writing *entry)
+{
+	int32_t process = atomic_load(&entry->process);
+
+	return process > 0 && entry->started && entry->started != TPCK_VIEW_STARTED_UNKNOWN && !tpck_former_lives(entry);
+}
+
+/* The lock is held. What one of the family has noted of the file that has ended: this process goes on there. So processes that append a row each, one behind the other,
+ * need one entry. NULL: there is none. */
+static struct tpck_writing *joined(const struct stat *found, const char *path)
+{
+	uint32_t count = is_part ? tpck_writings_count(to) : 0;
+	int64_t wrote = 0, before = found->st_size, doing;
+	struct tpck_writing *entry = NULL;
+	int32_t process;
+
+	for (uint32_t i = 0; i < count; i++) {
+		struct tpck_writing *at = &to->entry[i];
+
+		if (atomic_load(&at->kind) != TPCK_WRITING_APPENDED || at->device != found->st_dev || at->inode != found->st_ino || atomic_load(&at->inherited))
+			continue;
+		wrote += atomic_load(&at->own) + atomic_load(&at->doing);
+		before = at->before < before ? at->before : before;
+		if (at->family == family && (!entry || atomic_load(&entry->doing)) && strcmp(at->path, path) == 0 && has_ended(at))
+			entry = at;
+	}
+	doing = entry ? atomic_load(&entry->doing) : 0;
+	process = entry ? atomic_load(&entry->process) : 0;
+	/* What it was about to write when it ended is there if the file has all that is noted of it. */
+	if (!entry || process <= 0 || (doing && found->st_size - before != wrote) || !atomic_compare_exchange_strong(&entry->process, &process, -1))
+		return NULL;
+	atomic_fetch_add(&entry->own, doing);
+	atomic_fetch_sub(&entry->doing, doing);
+	entry->started = started;
+	atomic_store(&entry->process, home);
 	return entry;
 }
 
@@ -303,6 +347,8 @@ static void appends(int fd, const struct stat *found)
 	tpck_spin_lock(&lock);
 	if (to)
 		entry = known(found);
+	if (to && !entry && named && (entry = joined(found, path)))
+		recent[recent_count++ % RECENT] = entry;
 	if (to && !entry && named) {
 		entry = note(TPCK_WRITING_APPENDED, found, path, fresh);
 		recent[recent_count++ % RECENT] = entry;
@@ -397,7 +443,12 @@ void tpck_programs_child_writes_slow(int fd, size_t bytes, ssize_t done, bool be
 		at = open_at(fd);
 	}
 	entry = at ? atomic_load(&at->entry) : NULL;
-	if (entry) {
+	if (entry && entry->when_ns != atomic_load(&at->when_ns)) {
+		struct tpck_writings *of = to;
+
+		if (of && before)
+			tpck_writings_lack(of, made_ns, writer);
+	} else if (entry) {
 		/* At each instant both together are no less than what the file has got. */
 		if (before) {
 			atomic_fetch_add(&entry->doing, (int64_t)bytes);

@@ -15,6 +15,7 @@
  *   descriptor by dprintf()
  *   closing    as flush, and the stream is closed behind each row, and opened for the next one
  *   each       each row by a process of its own, which ends without closing its stream
+ *   crowd      as flush, while a process of the trainer's appends to more files than are noted
  *   wide       by calls for wide characters, which nobody counts
  */
 #define _GNU_SOURCE
@@ -129,6 +130,24 @@ static void __attribute__((noreturn)) write_down(int from)
 	exit(0);
 }
 
+static void append_to_many(void)
+{
+	pid_t child = fork();
+	char path[40];
+	int to;
+
+	for (int i = 0; child == 0 && i < 1200; i++) {
+		snprintf(path, sizeof path, "many/%d", i);
+		to = open(path, O_WRONLY | O_CREAT | O_APPEND, 0666);
+		if (write(to, "once\n", 5) != 5)
+			_exit(1);
+		close(to);
+	}
+	if (child == 0)
+		_exit(0);
+	waitpid(child, NULL, 0);
+}
+
 int cudaMemcpyAsync(void *to, const void *from, size_t bytes, int kind, void *stream)
 {
 	int (*real)(void *, const void *, size_t, int, void *) =
@@ -149,6 +168,8 @@ int cudaMemcpyAsync(void *to, const void *from, size_t bytes, int kind, void *st
 		}
 		close(ends[0]);
 	}
+	if (kind == 2 && copies == 20 && is("crowd"))
+		append_to_many();
 	if (kind == 2 && write(told, &copies, sizeof copies) == sizeof copies)
 		copies++;
 	return real(to, from, bytes, kind, stream);

@@ -219,6 +219,40 @@ static void may_not_get_so_large(void)
 	tap_ok(!made && fd < 0, "where files may not get so large there is none, which ends no program", "");
 }
 
+/* Where there is no room for another entry one goes whose process the log has the end of; else one of the process that wants it. */
+static void has_no_room(void)
+{
+	struct tpck_writings *to = tpck_writings_new(folder, "full");
+	struct tpck_writing *taken = NULL;
+	unsigned lost = 0;
+
+	for (uint32_t i = 0; to && i < TPCK_WRITINGS_MOST; i++) {
+		taken = tpck_writings_take(to);
+		taken->writer = 1 + i % 3;
+		taken->made_ns = 100;
+		atomic_store(&taken->process, i % 3 ? 1 : getpid());
+		atomic_store(&taken->kind, TPCK_WRITING_APPENDED);
+	}
+	if (!to)
+		return;
+	tpck_writings_ended(to, 2);
+	for (uint32_t i = 0; i < TPCK_WRITINGS_MOST / 3; i++) {
+		taken = tpck_writings_take(to);
+		lost += taken->writer != 2;
+		taken->writer = 4;
+		atomic_store(&taken->process, 1);
+		atomic_store(&taken->kind, TPCK_WRITING_APPENDED);
+	}
+	tap_ok(!lost && atomic_load(&to->head.passed_ns) && !atomic_load(&to->head.missed[1].made_ns), "entries of who has ended go first", "");
+	for (uint32_t i = 0; i < 5; i++) {
+		taken = tpck_writings_take(to);
+		lost += taken->writer == 3 || taken->writer == 4;
+	}
+	tap_ok(!lost, "then the writer's own, and nobody else's", "");
+	tap_ok(tpck_writings_lacking(to), "of which it is known that they lack", "");
+	tpck_writings_close(to);
+}
+
 int main(void)
 {
 	may_not_get_so_large();
@@ -226,6 +260,7 @@ int main(void)
 	first = tpck_writings_new(folder, TPCK_WRITTEN_BEHIND);
 	if (!first)
 		return 1;
+	has_no_room();
 	writes_on();
 	stays();
 	waits();
