@@ -2,7 +2,7 @@
 /*
  * What processes of the run that is gone on from have noted (writings.h). Some may outlive their job by a moment, as they have been sent more than they have
  * written: they go on noting in the same memory. So that stays mapped, and is read again before something is taken back; and processes that are still there are
- * waited for, for two seconds in all.
+ * waited for: until they have noted nothing for two seconds, and for ten seconds in all.
  */
 #include "config.h"
 
@@ -21,6 +21,7 @@
 #include "runtime/wire/segment.h"
 
 #define PATIENCE_NS 2000000000ull
+#define PATIENCE_MOST_NS 10000000000ull
 /* An end that comes about when a boundary does may be in the log behind it. */
 #define ABOUT_NS 1000000000ull
 /* More files than that are read once. */
@@ -198,20 +199,39 @@ bool tpck_former_lives(const struct tpck_writing *entry)
 	return started && started != TPCK_VIEW_STARTED_UNKNOWN && started == entry->started;
 }
 
-/* begins: from now on, where nobody has waited yet. */
-static bool is_patient(_Atomic uint64_t *until, bool begins)
+/* What changes as they note something. */
+static uint64_t noted(void)
 {
-	uint64_t now = tpck_clock_monotonic_ns(), nobody = 0;
+	uint64_t sum = 0;
 
-	if (begins)
-		(void)atomic_compare_exchange_strong(until, &nobody, now + PATIENCE_NS);
-	return !atomic_load(until) || now < atomic_load(until);
+	for (uint32_t k = 0, count = atomic_load(&kept_count); k < count; k++) {
+		sum += atomic_load(&kept[k]->head.taken);
+		for (uint32_t i = 0; i < tpck_writings_count(kept[k]); i++)
+			sum += (uint64_t)atomic_load(&kept[k]->entry[i].own);
+	}
+	return sum;
 }
 
-void tpck_former_await(_Atomic uint64_t *until)
+/* begins: from now on, where nobody has waited yet. */
+static bool is_patient(struct tpck_writings_head *of, bool begins)
+{
+	uint64_t now = tpck_clock_monotonic_ns(), nobody = 0, sum;
+
+	if (begins) {
+		sum = noted();
+		if (atomic_compare_exchange_strong(&of->patient_ns, &nobody, now + PATIENCE_NS))
+			atomic_store(&of->impatient_ns, now + PATIENCE_MOST_NS);
+		/* One that was sent much writes it down one by one, and ends. */
+		else if (atomic_exchange(&of->patient_sum, sum) != sum && now < atomic_load(&of->patient_ns))
+			atomic_store(&of->patient_ns, now + PATIENCE_NS < atomic_load(&of->impatient_ns) ? now + PATIENCE_NS : atomic_load(&of->impatient_ns));
+	}
+	return !atomic_load(&of->patient_ns) || now < atomic_load(&of->patient_ns);
+}
+
+void tpck_former_await(struct tpck_writings_head *of)
 {
 	struct timespec pause = {0, 5000000};
-	uint32_t count = is_patient(until, false) ? atomic_load(&kept_count) : 0;
+	uint32_t count = is_patient(of, false) ? atomic_load(&kept_count) : 0;
 	int32_t gone = 0;
 
 	for (uint32_t k = 0; k < count; k++)
@@ -222,7 +242,7 @@ void tpck_former_await(_Atomic uint64_t *until)
 			if (!process || !counts(kept[k], entry))
 				continue;
 			while (process != gone && tpck_former_lives(entry)) {
-				if (!is_patient(until, true))
+				if (!is_patient(of, true))
 					return;
 				tpck_sys_clock_nanosleep(CLOCK_MONOTONIC, 0, &pause, NULL);
 			}

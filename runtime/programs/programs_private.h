@@ -181,8 +181,8 @@ void tpck_former_end(void);
 int64_t tpck_former_wrote(const struct tpck_writing *entry);
 /* Whether the entry's process is there still. */
 bool tpck_former_lives(const struct tpck_writing *entry);
-/* Waits until none of those processes is there. *until: how long all who make processes wait for that together. */
-void tpck_former_await(_Atomic uint64_t *until);
+/* Waits until none of those processes is there. All who make processes wait for that together, as long as *of says. */
+void tpck_former_await(struct tpck_writings_head *of);
 
 /* ---- unseen.c ---- */
 /* Whether the program of that process is there, and this library is not in it, nor is it one whose files are known (follow/services.c). The names of files that it has

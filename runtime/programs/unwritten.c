@@ -380,7 +380,7 @@ static void take_back_where(struct tpck_writings *from, bool (*wanted)(const str
 	int saved = errno;
 	uint32_t count;
 
-	tpck_former_await(&from->head.patient_ns);
+	tpck_former_await(&from->head);
 	if (!take_lock(from)) {
 		errno = saved;
 		return;

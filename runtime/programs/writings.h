@@ -66,7 +66,9 @@ struct tpck_writings {
 		struct {
 			uint64_t device, inode;
 		} output[3];
-		_Atomic uint64_t patient_ns; /* until then it is waited for processes of the run that was gone on from; 0: nobody has waited yet */
+		_Atomic uint64_t patient_ns;   /* until then it is waited for processes of the run that was gone on from; 0: nobody has waited yet */
+		_Atomic uint64_t impatient_ns; /* not for longer, whatever they note */
+		_Atomic uint64_t patient_sum;  /* of what they have noted, when it was looked at last */
 		/* Names of files that could not be put back, and processes that had not ended by then; guarded by the lock, and said by the process with the log. */
 		_Atomic bool has_left, has_outlived;
 		_Atomic int32_t stuck; /* the process for whose lock somebody has waited in vain, or 0 */

@@ -161,6 +161,30 @@ static void stays(void)
 	ends(other);
 }
 
+/* A process that was sent much writes it down meanwhile, and ends. */
+static void is_at_it(void)
+{
+	struct tpck_writing *entry = wrote(6, 0, "at it", 10, 5);
+	pid_t worker;
+
+	signal(SIGCHLD, SIG_IGN);
+	worker = fork();
+	for (int i = 0; !worker && i < 35; i++) {
+		usleep(100000);
+		atomic_fetch_add(&entry->own, 1);
+		append("at it", 1);
+	}
+	if (!worker)
+		_exit(0);
+	entry->started = tpck_view_process_started(worker);
+	atomic_store(&entry->process, worker);
+	atomic_store(&tpck_unwritten_all()->head.patient_ns, 0);
+	(void)takes_back(6);
+	snprintf(detail, sizeof detail, "%ld", size_of("at it"));
+	tap_ok(size_of("at it") == 10 && kill(worker, 0), "one that writes is waited for until it has ended", detail);
+	signal(SIGCHLD, SIG_DFL);
+}
+
 static void held(void)
 {
 	pid_t holder = child(&tpck_unwritten_all()->head.lock);
@@ -264,6 +288,7 @@ int main(void)
 	writes_on();
 	stays();
 	waits();
+	is_at_it();
 	held();
 	return tap_done();
 }
