@@ -80,6 +80,8 @@ TPCK_EXPORT ssize_t sendto(int fd, const void *buffer, size_t bytes, int flags, 
 		return (ssize_t)bytes;
 	done = real(fd, buffer, bytes, flags, to, length);
 	tpck_network_wrote(fd, buffer, done);
+	if (to && done >= 0)
+		tpck_network_datagram(fd, to, length, __builtin_return_address(0));
 	return done;
 }
 
@@ -122,6 +124,8 @@ TPCK_EXPORT ssize_t sendmsg(int fd, const struct msghdr *message, int flags)
 			tpck_network_passes(fd);
 		tpck_network_sent(fd, message->msg_iov, message->msg_iovlen, done);
 	}
+	if (done >= 0 && message->msg_name)
+		tpck_network_datagram(fd, message->msg_name, message->msg_namelen, __builtin_return_address(0));
 	return done;
 }
 
@@ -135,8 +139,11 @@ TPCK_EXPORT int sendmmsg(int fd, struct mmsghdr *messages, unsigned int count, i
 		return 1;
 	}
 	done = real(fd, messages, count, flags);
-	for (int i = 0; i < done; i++)
+	for (int i = 0; i < done; i++) {
 		tpck_network_sent(fd, messages[i].msg_hdr.msg_iov, messages[i].msg_hdr.msg_iovlen, (ssize_t)messages[i].msg_len);
+		if (messages[i].msg_hdr.msg_name)
+			tpck_network_datagram(fd, messages[i].msg_hdr.msg_name, messages[i].msg_hdr.msg_namelen, __builtin_return_address(0));
+	}
 	return done;
 }
 

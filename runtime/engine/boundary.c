@@ -129,6 +129,7 @@ static void mark(struct tpck_log_position *cut, uint64_t now)
 	tpck_programs_boundary();
 	tpck_network_boundary();
 	tpck_log_append(engine->log, TPCK_RECORD_BOUNDARY, !tpck_uploads_on() ? 0 : tpck_uploads_any() ? TPCK_BOUNDARY_COPY : TPCK_BOUNDARY_UPLOAD, 0, (uint32_t)engine->step, &record, sizeof record);
+	tpck_network_bounded();
 	*cut = tpck_log_end(engine->log);
 }
 

@@ -211,7 +211,7 @@ static void goes_up_to(const struct tpck_image_header *image)
 /* Conversations are played from what there was at the start. */
 static void learn_later(const struct tpck_record *record)
 {
-	if (record->type == TPCK_RECORD_TALK)
+	if (tpck_network_converses(record))
 		tpck_following_end("the program speaks with other machines behind its first snapshots");
 	tpck_resume_learn(record);
 }

@@ -98,6 +98,11 @@ static void learn(enum who who, const struct tpck_record *record)
 
 	if (record->type != TPCK_RECORD_TALK || record->bytes < sizeof *talk)
 		return;
+	if (record->detail == TPCK_TALK_DATAGRAM) {
+		if (tpck_datagram_peer(record, &peer) && tpck_whose_elsewhere(&peer) != TPCK_WHOSE_NODE)
+			tpck_peer_name_add(names[who], &peer);
+		return;
+	}
 	place = place_of(who, talk);
 	of = *place;
 	if (record->detail == TPCK_TALK_OPENED || record->detail == TPCK_TALK_CHILD) {

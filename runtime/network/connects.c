@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Connections that the program makes, and datagrams that it sends. */
+/* Connections that the program makes. */
 #include "config.h"
 
 #include <errno.h>
@@ -54,13 +54,11 @@ enum tpck_network_way tpck_network_connects(struct tpck_thread *self, int fd, co
 	    tpck_talk_known(fd))
 		return way;
 	stream = is_type(fd, SOCK_STREAM);
-	whose = (stream || is_type(fd, SOCK_DGRAM)) && (stream || forwards || tpck_network_unsure()) ? tpck_whose(&peer, stream, caller) : TPCK_WHOSE_OWN;
+	whose = stream || is_type(fd, SOCK_DGRAM) ? tpck_whose(&peer, stream, caller) : TPCK_WHOSE_OWN;
 	if (whose != TPCK_WHOSE_OWN && tpck_network_unsure()) {
 		tpck_started_asks();
 		forwards = tpck_network_forwards();
 	}
-	if (!stream && !forwards)
-		whose = TPCK_WHOSE_OWN;
 	/* Those of unknown nodes are numbered in each run: it may be known later, or not yet. */
 	number(self, peer.family == AF_UNIX, whose != TPCK_WHOSE_OWN && stream, state);
 	if (whose == TPCK_WHOSE_OTHER || whose == TPCK_WHOSE_AWAY || whose == TPCK_WHOSE_LOCAL || (whose == TPCK_WHOSE_UNKNOWN && !forwards)) {
@@ -74,7 +72,7 @@ enum tpck_network_way tpck_network_connects(struct tpck_thread *self, int fd, co
 			way = forwards ? tpck_played_connects(self, fd, &peer, state)
 				       : tpck_network_child_trails() ? tpck_played_behind(&peer, state) : TPCK_NETWORK_NOTED;
 		else
-			(void)tpck_talk_begin(fd, TPCK_TALK_MUTE, state, &peer);
+			(void)tpck_talk_begin(fd, TPCK_TALK_DATAGRAMS, state, &peer);
 	}
 	errno = saved;
 	return way;
@@ -116,26 +114,4 @@ void tpck_network_connected(struct tpck_network_connect *state, int fd, int erro
 	else if (tpck_network_recording())
 		begin(state, fd, begun ? 0 : error, &peer);
 	errno = saved;
-}
-
-bool tpck_network_mutes(int fd, const struct sockaddr *address, socklen_t bytes, const void *caller)
-{
-	struct tpck_record_peer peer;
-	int saved = errno;
-	enum tpck_whose whose;
-	bool mutes;
-
-	if ((!tpck_network_forwards() && !tpck_network_unsure()) || !tpck_network_home() || (tpck_network_is_child() && !tpck_network_child_forwards()))
-		return false;
-	whose = address && bytes && tpck_peer_of(address, bytes, &peer) && is_type(fd, SOCK_DGRAM) ? tpck_whose(&peer, false, caller) : TPCK_WHOSE_OWN;
-	if (whose != TPCK_WHOSE_OWN && tpck_network_unsure())
-		tpck_started_asks();
-	if (!tpck_network_forwards())
-		mutes = false;
-	else if (address && bytes)
-		mutes = whose == TPCK_WHOSE_OTHER || whose == TPCK_WHOSE_AWAY;
-	else
-		mutes = tpck_network_has(fd) && tpck_talk_kind_is(fd, TPCK_TALK_MUTE);
-	errno = saved;
-	return mutes;
 }

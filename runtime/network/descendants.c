@@ -155,6 +155,19 @@ void tpck_network_children_boundary(struct tpck_log *log)
 	}
 }
 
+void tpck_network_children_bounded(void)
+{
+	if (own.state)
+		atomic_fetch_add(&own.state->boundaries, 1);
+	if (early.state)
+		atomic_fetch_add(&early.state->boundaries, 1);
+}
+
+uint32_t tpck_network_child_boundaries(void)
+{
+	return roots.state ? atomic_load(&roots.state->boundaries) : 0;
+}
+
 static bool path_of_left(char path[sizeof session + 16])
 {
 	snprintf(path, sizeof session + 16, "%s/" TPCK_SAID_BEHIND, session);

@@ -49,6 +49,8 @@ void tpck_network_executes(int pid, uint32_t number);
 void tpck_network_shell(uint32_t number);
 /* Before a boundary's record: connections of which not all was seen are found. */
 void tpck_network_boundary(void);
+/* Behind it. */
+void tpck_network_bounded(void);
 /* Around a fork, in the parent before it and in the child behind it. `child`: the child's number, the same in each run; 0: it has none, and only a line
  * says what it sends while its parent runs forward. */
 void tpck_network_forking(void);
@@ -188,6 +190,10 @@ static inline void tpck_started_told(ssize_t got)
 	if (__builtin_expect(atomic_load_explicit(&tpck_started_early, memory_order_relaxed), 0) && got > 0)
 		tpck_started_told_slow();
 }
+/* A datagram was sent to this address. */
+void tpck_network_datagram(int fd, const struct sockaddr *address, socklen_t bytes, const void *caller);
+/* Whether the record tells of a connection. */
+bool tpck_network_converses(const struct tpck_record *record);
 /* Whether a datagram to this address, or NULL: to where the socket is connected, is not sent: the first run did. */
 bool tpck_network_mutes(int fd, const struct sockaddr *address, socklen_t bytes, const void *caller);
 /* Descriptors are passed by the connection, as nobody else can, or something is said by it that is not seen here. By a Unix socket, of which the kernel

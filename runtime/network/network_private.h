@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Between the parts of network: socket_address.c, whose.c (who is at the other end), connects.c (connections that are made), talks.c (what the log gets) and
+/* Between the parts of network: socket_address.c, whose.c (who is at the other end), connects.c (connections that are made), datagrams.c, talks.c (what the log gets) and
  * played.c (what is answered from it). */
 #ifndef TPCK_RUNTIME_NETWORK_NETWORK_PRIVATE_H
 #define TPCK_RUNTIME_NETWORK_NETWORK_PRIVATE_H
@@ -25,6 +25,7 @@ enum {
 	TPCK_TALK_OWN,      /* the other end is a node of the job, as is known by now, or descriptors are passed, as nobody else can: no more of it comes */
 	/* of a forked child, whose `thread` is a number of the child's and its thread's: */
 	TPCK_TALK_CHILD,    /* as TPCK_TALK_OPENED */
+	TPCK_TALK_DATAGRAM, /* of no connection: datagrams were sent, to the struct tpck_record_peer that follows, which is as long as it has to be */
 	TPCK_TALK_DRAWN,    /* a struct tpck_record_drawn follows, and what was drawn behind this connection by the thread that made it */
 };
 struct tpck_record_talk {
@@ -78,7 +79,7 @@ void tpck_whose_forked(void);
 enum tpck_talk_kind {
 	TPCK_TALK_NOTED = 1,
 	TPCK_TALK_PLAYED,
-	TPCK_TALK_MUTE,
+	TPCK_TALK_DATAGRAMS, /* which are not sent while running forward */
 	TPCK_TALK_TOLD, /* a child's that speaks for real while its parent runs forward: a line will say so */
 };
 /* The descriptor is followed. False: there is no room. */
@@ -86,8 +87,6 @@ bool tpck_talk_begin(int fd, enum tpck_talk_kind kind, const struct tpck_network
 bool tpck_talk_kind_is(int fd, enum tpck_talk_kind kind);
 /* Whether it is followed already. */
 bool tpck_talk_known(int fd);
-/* All of a kind are left alone from here on. */
-void tpck_talks_leave(enum tpck_talk_kind kind);
 /* Whether the caller is the process itself, and no child that shares its memory. */
 bool tpck_network_home(void);
 int tpck_network_process(void);
@@ -101,6 +100,12 @@ bool tpck_talk_note(uint16_t detail, const struct tpck_record_talk *record, cons
 void tpck_talk_lost(const struct tpck_network_connect *state, const struct tpck_record_talk *record, const struct tpck_record_peer *peer);
 /* Whether a request begins here by a method of HTTP that changes nothing. */
 bool tpck_talk_is_safe(const void *bytes, size_t count);
+
+/* ---- datagrams.c ---- */
+/* One was sent to who does not belong to the job. Keeps errno. */
+void tpck_datagram_sent(const struct tpck_record_peer *peer);
+/* Whom the record says that they were sent to. False: it says something else. */
+bool tpck_datagram_peer(const struct tpck_record *record, struct tpck_record_peer *peer);
 
 /* ---- started.c ---- */
 struct tpck_speakers_of;
@@ -123,6 +128,9 @@ uint32_t tpck_network_child_known_as(uint32_t thread);
 /* The root runs forward from here on; and is live: a line says what may have been sent twice. */
 void tpck_network_children_forward(void);
 void tpck_network_children_live(uint64_t step);
+/* How many boundaries the root of this process has come to. */
+uint32_t tpck_network_child_boundaries(void);
+void tpck_network_children_bounded(void);
 /* Before a boundary's record: what children have said goes into the log. */
 void tpck_network_children_boundary(struct tpck_log *log);
 /* In the child: `child` as for tpck_network_forked(). False: what it says cannot be followed. */

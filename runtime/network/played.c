@@ -377,7 +377,6 @@ void tpck_network_live(uint64_t step)
 	for (struct tpck_spoken *of = tpck_spoken_all; of; of = of->next)
 		if (!of->over)
 			tpck_talk_note(of->cut ? TPCK_TALK_CUT : TPCK_TALK_ENDED, &(struct tpck_record_talk){.thread = of->thread, .ordinal = of->ordinal}, NULL, 0);
-	tpck_talks_leave(TPCK_TALK_MUTE);
 	/* What a connection that is kept does next may be at once: its other end is gone by then. */
 	tpck_player_ends();
 }

@@ -36,6 +36,7 @@ struct tpck_speakers {
 	_Atomic int sent, other, differs;
 	struct tpck_record_peer sent_to, other_to;
 	char difference[200];
+	_Atomic uint32_t boundaries; /* that the root has come to */
 	_Atomic bool mail_moved;   /* from memory to this file of the session's folder, where it outlives them */
 	char mail[320];
 	_Atomic uint32_t started;  /* programs, as many as there were; of the last of them: the process, and its number in the lower half */

@@ -111,7 +111,7 @@ void tpck_network_learn(const struct tpck_record *record)
 	struct tpck_chunk *chunk;
 	struct tpck_turn *turn;
 
-	if (record->type != TPCK_RECORD_TALK || record->bytes < sizeof *talk)
+	if (record->type != TPCK_RECORD_TALK || record->bytes < sizeof *talk || record->detail == TPCK_TALK_DATAGRAM)
 		return;
 	if (record->detail == TPCK_TALK_OPENED || record->detail == TPCK_TALK_CHILD) {
 		learn_opened(record, talk);
@@ -168,7 +168,7 @@ void tpck_network_learn_behind(const struct tpck_record *record)
 	struct tpck_spoken *of;
 	struct tpck_late *late;
 
-	if (record->type != TPCK_RECORD_TALK || record->bytes < sizeof *talk || record->bytes > LATE_MOST)
+	if (record->type != TPCK_RECORD_TALK || record->bytes < sizeof *talk || record->bytes > LATE_MOST || record->detail == TPCK_TALK_DATAGRAM)
 		return;
 	of = tpck_spoken_of(talk->thread, talk->ordinal);
 	if (!of || of->over || of->lost || of->failed)

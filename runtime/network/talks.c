@@ -103,16 +103,14 @@ bool tpck_network_records(void)
 	return journal && tpck_network_home();
 }
 
+static void leave_parents(void);
+
 /* What the parent had is none of this process's, and no other thread has a lock. */
 void tpck_network_forked(uint32_t child)
 {
 	atomic_store(&lock, 0);
-	if (atomic_exchange(&tpck_network_any, 0)) {
-		for (int word = 0; word < TPCK_NETWORK_DESCRIPTORS / 64; word++)
-			atomic_store(&tpck_network_bits[word], 0);
-		memset(talks, 0, talks_end * sizeof *talks);
-		talks_end = 0;
-	}
+	if (atomic_load(&tpck_network_any))
+		leave_parents();
 	tpck_whose_forked();
 	tpck_played_forked();
 	home = tpck_sys_getpid();
@@ -167,6 +165,22 @@ static void talk_end(struct talk *talk)
 		talks_end--;
 }
 
+/* In a forked child: but for sockets of datagrams, by which any process may send some. */
+static void leave_parents(void)
+{
+	for (unsigned i = 0; i < talks_end; i++)
+		if (talks[i].kind != TPCK_TALK_DATAGRAMS)
+			memset(&talks[i], 0, sizeof talks[i]);
+	while (talks_end && !talks[talks_end - 1].socket)
+		talks_end--;
+	for (int fd = 0; fd < TPCK_NETWORK_DESCRIPTORS; fd++)
+		if (!(fd & 63) && !atomic_load(&tpck_network_bits[fd / 64]))
+			fd += 63;
+		else if (tpck_network_has(fd) && !talk_of(fd))
+			bit_set(fd, false);
+	atomic_store(&tpck_network_any, talks_end > 0);
+}
+
 bool tpck_talk_begin(int fd, enum tpck_talk_kind kind, const struct tpck_network_connect *state, const struct tpck_record_peer *peer)
 {
 	uint64_t socket = (unsigned)fd < TPCK_NETWORK_DESCRIPTORS ? socket_of(fd) : 0;
@@ -214,15 +228,6 @@ bool tpck_talk_kind_is(int fd, enum tpck_talk_kind kind)
 	is = talk && talk->kind == kind;
 	tpck_spin_unlock(&lock);
 	return is;
-}
-
-void tpck_talks_leave(enum tpck_talk_kind kind)
-{
-	tpck_spin_lock(&lock);
-	for (unsigned i = 0; i < talks_end; i++)
-		if (talks[i].socket && talks[i].kind == kind)
-			talk_end(&talks[i]);
-	tpck_spin_unlock(&lock);
 }
 
 bool tpck_network_peer(int fd, struct sockaddr *address, socklen_t *bytes)
@@ -483,6 +488,14 @@ void tpck_network_sent_slow(int fd, const struct iovec *parts, size_t count, ssi
 		tpck_started_looks();
 	tpck_spin_lock(&lock);
 	talk = talk_of(fd);
+	if (talk && talk->kind == TPCK_TALK_DATAGRAMS) {
+		struct tpck_record_peer peer = talk->peer;
+
+		tpck_spin_unlock(&lock);
+		tpck_datagram_sent(&peer);
+		errno = error;
+		return;
+	}
 	if (talk && talk->kind == TPCK_TALK_TOLD && count)
 		tpck_network_child_sends(&talk->peer, parts[0].iov_base, parts[0].iov_len < left ? parts[0].iov_len : left, false);
 	for (size_t i = 0; talk && talk->kind == TPCK_TALK_NOTED && i < count && left; i++) {

@@ -21,7 +21,7 @@
 #include <stdint.h>
 
 enum {
-	TPCK_WIRE_VERSION = 39,
+	TPCK_WIRE_VERSION = 40,
 	TPCK_CHUNK_BYTES = 4 << 20,
 	TPCK_IMAGES_MAX = 4,
 	TPCK_CLASSES = 6,
