@@ -32,6 +32,7 @@ struct tpck_hooks_stream {
 	FILE *stream;
 	size_t held_back;
 	int fd, cancels; /* -1: nobody counts */
+	bool unsure;     /* it is not known how many bytes it held back */
 };
 void tpck_hooks_stream_begins_slow(struct tpck_hooks_stream *at, FILE *stream);
 void tpck_hooks_stream_ended_slow(const struct tpck_hooks_stream *at, size_t more, bool good);
@@ -46,6 +47,8 @@ static inline void tpck_hooks_stream_ended(const struct tpck_hooks_stream *at, s
 	if (__builtin_expect(at->fd >= 0, 0))
 		tpck_hooks_stream_ended_slow(at, more, good);
 }
+/* How many bytes the characters are in a file. False: some are none. */
+bool tpck_hooks_wide_bytes(const wchar_t *text, size_t count, size_t *bytes);
 /* The stream is about to be closed, or to become another file's. 0, or the errno by which what it held back is lost. */
 int tpck_hooks_stream_closes(FILE *stream);
 /* NULL, or which launcher the program has joined, for tpck_restart_launcher(). */

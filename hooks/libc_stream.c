@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Hooks of what writes by libc's streams, for processes of which it is kept how much they write to which file (runtime/programs/writings.h). A stream writes by a
- * call inside of libc. But what it holds back is known before such a function and behind it, and so is what the function adds: the rest has been written. What other
- * functions write (those of wide characters, those that move in a file) is not counted.
+ * call inside of libc. But what it holds back is known before such a function and behind it, and so is what the function adds: the rest has been written.
  */
 #include "config.h"
 
@@ -41,9 +40,25 @@ static struct followed {
 } followed[STREAMS] TPCK_LARGE;
 static _Atomic uint32_t followed_most;
 
-static size_t held_back(const FILE *stream)
+/* The first fields of struct _IO_wide_data (libioP.h, since glibc 2.2). */
+struct wide {
+	wchar_t *read_ptr, *read_end, *read_base, *write_base, *write_ptr;
+};
+
+/* False: it is not known how many bytes its wide characters will be; then *bytes is less. */
+static bool held_back(const FILE *stream, size_t *bytes)
 {
-	return stream->_flags & PUTTING && stream->_mode <= 0 ? (size_t)(stream->_IO_write_ptr - stream->_IO_write_base) : 0;
+	const struct wide *wide = (const struct wide *)stream->_wide_data;
+	size_t characters = 0;
+	bool known = true;
+
+	*bytes = 0;
+	if (!(stream->_flags & PUTTING))
+		return true;
+	if (stream->_mode > 0 && wide && wide->write_ptr > wide->write_base)
+		known = tpck_hooks_wide_bytes(wide->write_base, (size_t)(wide->write_ptr - wide->write_base), &characters);
+	*bytes = (size_t)(stream->_IO_write_ptr - stream->_IO_write_base) + characters;
+	return known;
 }
 
 static struct followed *followed_of(FILE *stream, bool new)
@@ -79,7 +94,7 @@ void tpck_hooks_stream_begins_slow(struct tpck_hooks_stream *at, FILE *stream)
 	flockfile(stream);
 	at->fd = fd;
 	at->stream = stream;
-	at->held_back = held_back(stream);
+	at->unsure = !held_back(stream, &at->held_back);
 	of = followed_of(stream, true);
 	promised = of ? atomic_exchange(&of->promised, 0) : 0;
 	if (promised)
@@ -91,10 +106,11 @@ void tpck_hooks_stream_begins_slow(struct tpck_hooks_stream *at, FILE *stream)
 void tpck_hooks_stream_ended_slow(const struct tpck_hooks_stream *at, size_t more, bool good)
 {
 	int saved = errno;
-	size_t all = at->held_back + more, left = held_back(at->stream);
+	size_t all = at->held_back + more, left;
+	bool known = held_back(at->stream, &left) && !at->unsure;
 
 	/* What is lost by an error is not known. */
-	tpck_programs_child_wrote(at->fd, at->held_back, good && !(at->stream->_flags & FAILED) && left <= all ? (ssize_t)(all - left) : 0);
+	tpck_programs_child_wrote(at->fd, at->held_back, known && good && !(at->stream->_flags & FAILED) && left <= all ? (ssize_t)(all - left) : 0);
 	funlockfile(at->stream);
 	pthread_setcancelstate(at->cancels, NULL);
 	errno = saved;
@@ -137,9 +153,9 @@ __attribute__((destructor)) static TPCK_AT_START void ends(void)
 
 	for (uint32_t i = 0; i < most && tpck_programs_child_some(); i++) {
 		FILE *stream = atomic_load(&followed[i].stream);
-		size_t bytes = stream && tpck_readable(stream, sizeof *stream) ? held_back(stream) : 0;
+		size_t bytes = 0;
 
-		if (!bytes || atomic_exchange(&followed[i].promised, bytes))
+		if (!stream || !tpck_readable(stream, sizeof *stream) || !held_back(stream, &bytes) || !bytes || atomic_exchange(&followed[i].promised, bytes))
 			continue;
 		tpck_programs_child_writing(stream->_fileno, bytes);
 	}
@@ -316,6 +332,48 @@ TPCK_EXPORT int __dprintf_chk(int fd, int flag, const char *format, ...)
 }
 
 /* ---- what was held back -------------------------------------------------------------------------- */
+
+/* Moving in a file writes what is held back. */
+#define MOVES(name, ...)                                              \
+	struct tpck_hooks_stream at;                                  \
+	REAL(name);                                                   \
+	begins(&at, stream);                                          \
+	return ended(&at, 0, real(stream, __VA_ARGS__))
+
+TPCK_EXPORT int fseek(FILE *stream, long by, int from)
+{
+	MOVES(fseek, by, from);
+}
+
+TPCK_EXPORT int fseeko(FILE *stream, off_t by, int from)
+{
+	MOVES(fseeko, by, from);
+}
+
+TPCK_EXPORT int fseeko64(FILE *stream, off64_t by, int from)
+{
+	MOVES(fseeko64, by, from);
+}
+
+TPCK_EXPORT int fsetpos(FILE *stream, const fpos_t *to)
+{
+	MOVES(fsetpos, to);
+}
+
+TPCK_EXPORT int fsetpos64(FILE *stream, const fpos64_t *to)
+{
+	MOVES(fsetpos64, to);
+}
+
+TPCK_EXPORT void rewind(FILE *stream)
+{
+	struct tpck_hooks_stream at;
+
+	REAL(rewind);
+	begins(&at, stream);
+	real(stream);
+	tpck_hooks_stream_ended(&at, 0, true);
+}
 
 /* Streams that are followed are flushed one by one, and then all others by the real function. */
 static int flush_all(int (*real)(FILE *))

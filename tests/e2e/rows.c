@@ -16,11 +16,14 @@
  *   closing    as flush, and the stream is closed behind each row, and opened for the next one
  *   each       each row by a process of its own, which ends without closing its stream
  *   crowd      as flush, while a process of the trainer's appends to more files than are noted
- *   wide       by calls for wide characters, which nobody counts
+ *   wide       by calls for wide characters, some of which are more than a byte, and flushed
+ *   widefull   the same by a stream that is written when its buffer is full, and at the end of the process
+ *   moved      the stream is moved in its file in place of a flush
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <locale.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -44,10 +47,33 @@ static void by_characters(FILE *to, const char *text)
 		(void)(*text % 2 ? putc(*text, to) : fputc(*text, to));
 }
 
+static void by_wide(FILE *to, int row)
+{
+	wchar_t wide[40];
+
+	if (row == 0)
+		setlocale(LC_ALL, "C.UTF-8");
+	swprintf(wide, 40, L"r\u00f6w %d\n", row);
+	if (row % 3 == 0)
+		(void)fwprintf(to, L"r\u00f6w %d\n", row);
+	else if (row % 3 == 1)
+		(void)fputws(wide, to);
+	for (int i = 0; row % 3 == 2 && wide[i]; i++)
+		(void)(i % 2 ? putwc(wide[i], to) : fputwc(wide[i], to));
+}
+
+static void move(FILE *to, int row)
+{
+	if (row % 2)
+		(void)fseek(to, 0, SEEK_END);
+	else
+		rewind(to);
+}
+
 static void put(FILE *to, int row, const char *text)
 {
-	if (is("wide"))
-		(void)fwprintf(to, L"row %d\n", row);
+	if (is("wide") || is("widefull"))
+		by_wide(to, row);
 	else if (is("output"))
 		(void)(row % 2 ? printf("row %d\n", row) : printf("%s", text));
 	else if (is("descriptor"))
@@ -60,7 +86,9 @@ static void put(FILE *to, int row, const char *text)
 		(void)fwrite(text, 1, strlen(text), to);
 	else
 		(void)fprintf(to, "row %d\n", row);
-	if (!is("line") && !is("raw") && !is("full") && !is("each"))
+	if (is("moved"))
+		move(to, row);
+	else if (!is("line") && !is("raw") && !is("full") && !is("widefull") && !is("each"))
 		(void)fflush(to);
 }
 
@@ -92,7 +120,7 @@ static FILE *opens(void)
 		setvbuf(to, NULL, _IOLBF, 1000);
 	if (to && is("raw"))
 		setvbuf(to, NULL, _IONBF, 0);
-	if (to && is("full"))
+	if (to && (is("full") || is("widefull")))
 		setvbuf(to, buffer, _IOFBF, sizeof buffer);
 	return to;
 }
