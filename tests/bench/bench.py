@@ -771,6 +771,7 @@ GROUPS = {
     "record": (record_rows.record, "bytes of the record of an iteration"),
     "saves": (file_rows.saves, "a save by torch.save"),
     "commands": (file_rows.commands, "programs that save nothing"),
+    "streams": (file_rows.streams, "a call that writes by a stream"),
     "small": (file_rows.small, "programs that pass many small files along"),
 }
 

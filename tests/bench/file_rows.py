@@ -181,6 +181,30 @@ def commands(table):
                 note=f"{lines} lines" if "long" in what else "")
 
 
+# Calls a round, and rounds.
+STREAM_CALLS, STREAM_ROUNDS = 100000, 7
+
+
+def streams(table):
+    """Calls that write by a stream of libc's, of a program and of a forked child of it, of which it is noted how much it appends."""
+    with job.Place() as place:
+        argv = [os.path.join(place.root, "streams"), "rows", str(STREAM_CALLS), str(STREAM_ROUNDS)]
+        subprocess.run([os.environ.get("CC", "cc"), "-O2", "-o", argv[0], os.path.join(HERE, "streams.c")], check=True)
+        plain = {k: v for k, v in place.environment.items() if not k.startswith("TRANSPCKPT_")}
+        found = []
+        for environment in (plain, {**place.environment, "LD_PRELOAD": os.path.join(place.build, LIBRARY)}):
+            said = subprocess.run(argv, env=environment, cwd=place.root, capture_output=True, text=True, check=True).stdout
+            found.append({})
+            for line in said.splitlines():
+                who, call, ns = line.split()
+                found[-1].setdefault((who, call), []).append(float(ns))
+        for (who, call), bases in found[0].items():
+            figures = found[1][who, call]
+            base, figure = median(bases), median(figures)
+            table.row(f"stream, {'a program' if who == 'program' else 'a followed child'}: {call}", figure, base, "ns", ratios=[a / b for a, b in zip(figures, bases)],
+                aim="<= 20 ns more" if who == "program" and call != "flushed" else "", note=f"{figure - base:+.0f} ns")
+
+
 SMALL_FILES, SMALL_ROUNDS = 4000, 5
 # Each works in a folder of its own, beside source/, source.tar, and repository/ with source/ in it.
 SMALL = {"tar x": "tar xf ../source.tar", "cp -a": "cp -a ../source copy", "rm -rf": "rm -rf there", "ls -lR": "ls -lR ../source",
