@@ -75,6 +75,13 @@ def rows(path):
         return [re.sub(r"'[-\d]+ [:.\d]+'", '#', repr(db.execute('select * from %s' % name).fetchall())) for name in tables]
 
 
+def tracked_rows(path):
+    """All rows of MLflow's database, without times and what it names by chance, in whichever order."""
+    with sqlite3.connect('file:%s?mode=ro' % path, uri=True) as db:
+        tables = [name for name, in db.execute("select name from sqlite_master where type = 'table' order by name")]
+        return [(name, sorted(re.sub(r"[0-9a-f]{32}|\d{10,}|'[a-z]+-[a-z]+-\d+'|/[^']*", '#', repr(row)) for row in db.execute('select * from %s' % name))) for name in tables]
+
+
 class Case:
     """script: and its arguments. imports: packages. names: what of the names of files differs between any two runs; contents:
     [(pattern of names, reader)], the first that matches. anew: the line that may refuse it, if some habit cannot be followed.
@@ -128,6 +135,7 @@ CASES = {
     'finder': Case('finder.py'),
     'averaged': Case('averaged.py'),
     'tracked': Case('tracked.py', imports=('mlflow',), names=r'[0-9a-f]{32}|\d{10,}', contents=[('meta.yaml|runName', nothing), ('.', text_but(r'[0-9a-f]{32}|\d{10,}|/\S*'))]),
+    'tracked_base': Case('tracked.py', '--base', imports=('mlflow', 'sqlalchemy', 'alembic'), names=r'[0-9a-f]{32}|\d{10,}', contents=[(r'\.db', tracked_rows), ('.', text_but(r'[0-9a-f]{32}|\d{10,}|/\S*'))]),
     'offline': Case('offline.py', imports=('wandb',), names=r'\d{8}_\d{6}-[a-z0-9]{8}|\d{8}_\d{6}|(?<=run-)[a-z0-9]{8}|\d{8,}', besides=r'\.cache/wandb|debug.*\.log',
                     contents=[(r'\.wandb$', tracked), ('output.log', bytes_of), ('.', nothing)], said=r'started again on the way to step \d+: wandb-core$'),
     'notebook': Case('notebook.py', imports=('nbconvert', 'ipykernel'), anew=r"not resuming: argument \d+ is '\S+\.json', was '\S+\.json'$",

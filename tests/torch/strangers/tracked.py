@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs that MLflow tracks in a folder of files."""
+"""Runs that MLflow tracks in a folder of files, or, with --base, in a database of SQLite."""
 import argparse
 import os
 
@@ -9,9 +9,10 @@ import torch
 
 p = argparse.ArgumentParser()
 p.add_argument('--steps', type=int, default=250)
+p.add_argument('--base', action='store_true')
 a = p.parse_args()
 torch.manual_seed(20)
-mlflow.set_tracking_uri('file:' + os.path.abspath('mlruns'))
+mlflow.set_tracking_uri('sqlite:///' + os.path.abspath('runs.db') if a.base else 'file:' + os.path.abspath('mlruns'))
 mlflow.set_experiment('e')
 model = torch.nn.Linear(8, 4).cuda()
 optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
