@@ -50,6 +50,7 @@ SCRIPTS = {
     'graph': ['graph.py'],
     'loader': ['loader.py'],
     'conditions': ['conditions.py'],
+    'draws': ['draws.py'],
     'triton': ['kernels.py'],
     'nvrtc': ['kernels.py', '--how', 'nvrtc'],
     'compiled': ['compiled.py', '--steps', '4'],

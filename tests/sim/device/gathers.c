@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "device/gathers.h"
+#include "device/rules.h"
 
 #define CALCULATOR3 608 /* OffsetCalculator<3>, aligned */
 
@@ -299,7 +300,125 @@ static bool running_sums(const struct sim_plan *p, uint64_t seed)
 	return true;
 }
 
+/* index_elementwise_kernel(n, closure of flip_kernel_impl<OpaqueType<bytes>>): a calculator of two tensors with strides that may be negative, out, in. */
+static bool flips(const struct sim_plan *p, uint64_t seed)
+{
+	enum { STRIDES = 304, POINTERS = 504 };
+	const char *opaque = strstr(p->kernel->name, "flip_kernel_impl<at::native::OpaqueType<"), *calculator = sim_param(p, 1, 0);
+	uint64_t bytes = opaque ? strtoul(strchr(strchr(opaque, '<') + 1, '<') + 1, NULL, 10) : 0;
+
+	(void)seed;
+	if (p->kernel->n_params < 2 || sim_param_size(p, 1) < POINTERS + 16 || !bytes || bytes > 16)
+		return false;
+	char *out = (char *)(uintptr_t)sim_param_word(p, 1, POINTERS);
+	const char *in = (const char *)(uintptr_t)sim_param_word(p, 1, POINTERS + 8);
+	for (int i = 0; i < sim_param_int(p, 0, 0); i++) {
+		uint64_t left = (uint64_t)i;
+		int64_t to = 0, from = 0;
+
+		for (int d = 0; d < word(calculator) && d < SIM_DIMS; d++) {
+			int64_t at = (int64_t)(left % (uint32_t)word(calculator + 4 + 12 * d));
+
+			left /= (uint32_t)word(calculator + 4 + 12 * d);
+			to += at * word(calculator + STRIDES + 8 * d);
+			from += at * word(calculator + STRIDES + 8 * d + 4);
+		}
+		memcpy(out + to, in + from, bytes);
+	}
+	return true;
+}
+
+/* elementwise_kernel_with_index(n, closure of arange: where it starts, and a step, out): in double, eight bytes of whole numbers, or float for all others. */
+static bool arange(const struct sim_plan *p, uint64_t seed)
+{
+	enum sim_type type = sim_rule_type(p, NULL, ":dispatch");
+	bool real = type == SIM_TYPE_F32 || type == SIM_TYPE_F16 || type == SIM_TYPE_BF16;
+	int64_t count = sim_param_int(p, 0, 0), whole[2];
+	struct sim_range out = { .at = (char *)(uintptr_t)sim_param_word(p, 2, 0), .n = (uint64_t)count, .type = type };
+	struct sim_range in = { .n = (uint64_t)count, .type = type == SIM_TYPE_F64 ? SIM_TYPE_F64 : real ? SIM_TYPE_F32 : SIM_TYPE_I64 };
+	double wide[2];
+	float single[2];
+
+	(void)seed;
+	if (type == SIM_TYPE_NONE || p->kernel->n_params < 3 || count < 0 || sim_param_size(p, 1) < (real ? sizeof single : sizeof wide))
+		return false;
+	memcpy(single, sim_param(p, 1, 0), sizeof single);
+	if (!real) {
+		memcpy(wide, sim_param(p, 1, 0), sizeof wide);
+		memcpy(whole, wide, sizeof whole);
+	}
+	in.at = malloc((uint64_t)count * 8 + 1);
+	for (int64_t i = 0; in.at && i < count; i++)
+		if (real)
+			((float *)in.at)[i] = single[0] + single[1] * (float)i;
+		else if (type == SIM_TYPE_F64)
+			((double *)in.at)[i] = wide[0] + wide[1] * (double)i;
+		else
+			((int64_t *)in.at)[i] = whole[0] + whole[1] * i;
+	if (in.at && (real || type == SIM_TYPE_F64))
+		sim_mix_copy(&out, &in);
+	for (int64_t i = 0; in.at && !real && type != SIM_TYPE_F64 && i < count; i++)
+		memcpy(out.at + (uint64_t)i * sim_type_bytes(type), in.at + 8 * i, sim_type_bytes(type));
+	free(in.at);
+	return true;
+}
+
+struct sorted {
+	uint64_t key, from;
+};
+
+static int compare(const void *a, const void *b)
+{
+	const struct sorted *one = a, *other = b;
+
+	return one->key != other->key ? (one->key > other->key) - (one->key < other->key) : (one->from > other->from) - (one->from < other->from);
+}
+
+/*
+ * Pairs of a whole number of four or eight bytes and a value, by these bits of the number, equal ones as they came, the least first:
+ * DeviceRadixSortSingleTileKernel<policy, order, key, OpaqueType<bytes>, ...>(keys, sorted keys, values, sorted values, n, first bit, last bit), and a pass of
+ * DeviceRadixSortOnesweepKernel<the same>(.., .., .., .., sorted keys, keys, sorted values, values, n, first bit, bits).
+ */
+static bool sort_pairs(const struct sim_plan *p, uint64_t seed)
+{
+	bool pass = strstr(p->kernel->name, "DeviceRadixSortOnesweepKernel<");
+	const char *part = pass ? "DeviceRadixSortOnesweepKernel<" : "DeviceRadixSortSingleTileKernel<";
+	uint32_t to = pass ? 4 : 1, from = pass ? 5 : 0, values_to = pass ? 6 : 3, values_from = pass ? 7 : 2, count = pass ? 8 : 4;
+	uint64_t key_bytes = element_bytes(p, part, 2), bytes = 0, n;
+	size_t length;
+	const char *value = sim_template_argument(p->kernel->name, part, 3, &length);
+
+	(void)seed;
+	if (value && (value = strstr(value, "OpaqueType<")))
+		bytes = strtoul(value + strlen("OpaqueType<"), NULL, 10);
+	if (p->kernel->n_params < count + 3 || !strstr(p->kernel->name, "(at_cuda_detail::cub::SortOrder)0") || (key_bytes != 4 && key_bytes != 8) || !bytes || bytes > 16)
+		return false;
+	n = sim_param_size(p, count) == 8 ? sim_param_word(p, count, 0) : (uint32_t)sim_param_int(p, count, 0);
+	int first = sim_param_int(p, count + 1, 0), last = sim_param_int(p, count + 2, 0) + (pass ? first : 0);
+	const char *keys = (const char *)(uintptr_t)sim_param_word(p, from, 0), *values = (const char *)(uintptr_t)sim_param_word(p, values_from, 0);
+	char *keys_to = (char *)(uintptr_t)sim_param_word(p, to, 0), *moved = (char *)(uintptr_t)sim_param_word(p, values_to, 0);
+	struct sorted *by = first < 0 || last <= first || last > 64 ? NULL : calloc(n + 1, sizeof *by);
+	for (uint64_t i = 0; by && i < n; i++) {
+		memcpy(&by[i].key, keys + i * key_bytes, key_bytes);
+		/* Numbers with a sign: the negative ones are the least. */
+		by[i].key = ((by[i].key ^ 1ull << (8 * key_bytes - 1)) >> first) & (last - first == 64 ? ~0ull : (1ull << (last - first)) - 1);
+		by[i].from = i;
+	}
+	if (by)
+		qsort(by, n, sizeof *by, compare);
+	for (uint64_t i = 0; by && i < n; i++) {
+		memcpy(keys_to + i * key_bytes, keys + by[i].from * key_bytes, key_bytes);
+		memcpy(moved + i * bytes, values + by[i].from * bytes, bytes);
+	}
+	bool done = by != NULL;
+	free(by);
+	return done;
+}
+
 const struct sim_gather sim_gathers[] = {
+	{ "arange", arange },
+	{ "flips", flips },
+	{ "sort_pairs", sort_pairs },
 	{ "scatter_gather", scatter_gather },
 	{ "gather_rows", gather_rows },
 	{ "index_elements", index_elements },

@@ -297,6 +297,10 @@ static bool reduce(struct sim_plan *p, const struct sim_rule *r)
 
 	if (sim_type_bytes(in) == 1)
 		config = 4; /* behind an operation and a start of a byte each */
+	/* Behind an operation, and two numbers to start with. */
+	bool both = strstr(p->kernel->name, "MinMaxOps<");
+	if (both)
+		config = 3 * (uint32_t)sim_type_bytes(type_argument(p->kernel->name, "MinMaxOps<", 1));
 	if (size < 1040 || in == SIM_TYPE_NONE || out == SIM_TYPE_NONE)
 		return false;
 	if (r->out_type)
@@ -317,9 +321,9 @@ static bool reduce(struct sim_plan *p, const struct sim_rule *r)
 	if (second) {
 		struct sim_range y = p->out[0];
 
-		x = sim_plan_out(p, second, outputs, SIM_TYPE_I64);
+		x = sim_plan_out(p, second, outputs, both ? out : SIM_TYPE_I64);
 		if (y.dims) {
-			uint64_t ratio = sim_type_bytes(SIM_TYPE_I64), own = sim_type_bytes(y.type);
+			uint64_t ratio = sim_type_bytes(x->type), own = sim_type_bytes(y.type);
 
 			x->dims = y.dims;
 			for (int d = 0; d < y.dims; d++) {
