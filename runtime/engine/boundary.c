@@ -33,6 +33,22 @@ static uint64_t plan_ns; /* at this boundary */
 #define PACE_KNOWN 3
 static unsigned measured;
 
+/* A job that has just begun would lose most of what it has: for so long snapshots are no further apart than this, or so many times what one makes the device wait. */
+#define FIRST_NS 60000000000ull
+#define FIRST_APART_NS 2e9
+#define FIRST_TIMES 10
+
+static double least_apart_ns(uint64_t now)
+{
+	/* What a capture makes the device wait, spread over the time until the next. */
+	double share = engine->settings.overhead > 0 ? engine->settings.overhead / 100 : 0.0001, wait = (double)engine->control->status.wait_ns_mean;
+	double first = FIRST_TIMES * wait > FIRST_APART_NS ? FIRST_TIMES * wait : FIRST_APART_NS;
+	static uint64_t begun_ns;
+
+	begun_ns = begun_ns ? begun_ns : now;
+	return now - begun_ns < FIRST_NS && wait / share > first ? first : wait / share;
+}
+
 /* By this process's own clock. */
 static bool due_by_time(uint64_t now)
 {
@@ -41,13 +57,11 @@ static bool due_by_time(uint64_t now)
 	if (interval->unit == TPCK_INTERVAL_SECONDS)
 		return now - engine->last_capture_ns >= (uint64_t)(interval->count * 1e9);
 	if (engine->settings.overhead < 100) {
-		/* What a capture makes the device wait, spread over the time until the next. Classes that were
-		 * just learnt change what it waits for: it is measured anew. */
-		double share = engine->settings.overhead > 0 ? engine->settings.overhead / 100 : 0.0001;
+		/* Classes that were just learnt change what the device waits for: it is measured anew. */
 		bool learning = tpck_classes_learning(), learnt = engine->learning && !learning;
 
 		engine->learning = learning;
-		return learnt || (double)(now - engine->last_capture_ns) >= (double)engine->control->status.wait_ns_mean / share;
+		return learnt || (double)(now - engine->last_capture_ns) >= least_apart_ns(now);
 	}
 	return true;
 }

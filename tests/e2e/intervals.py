@@ -5,6 +5,7 @@
 are learnt meanwhile, although few snapshots show them."""
 import os
 import sys
+import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import job
@@ -54,6 +55,18 @@ def main():
             checks.ok(0 < notes["captured"] <= row["iterations"] / 4,
                       f"{notes['captured']} snapshots in {row['iterations']} iterations")
             checks.ok(classes_known(row), "classes are known all the same", notes["classes"])
+    # A share that lets two of them be minutes apart, but for the first minute.
+    with job.Place(TRANSPCKPT_INTERVAL="auto", TRANSPCKPT_OVERHEAD="0.1") as place:
+        this = job.Job(place, "gpt", "--seed", "5", "--steps", "100000")
+        start = this.start(environment={"SIMGPU_COPY_GBPS": "0.01", "SIMGPU_KERNEL_US": "60"})
+        begun, found = time.monotonic(), []
+
+        def some():
+            found[:] = [row["notes"]["captured"] for row in place.shown() if row["running"]]
+            return found and found[0] >= 5
+        start.until(some, 40)
+        start.kill()
+        checks.ok(found and found[0] >= 5, f"in the first minute snapshots are no more than seconds apart: {found} after {time.monotonic() - begun:.0f} s")
     checks.end()
 
 
