@@ -9,12 +9,13 @@
 #include "runtime/base/clock.h"
 #include "runtime/base/digest.h"
 #include "runtime/base/kernel.h"
+#include "runtime/base/layout.h"
 #include "runtime/network/network_private.h"
 #include "runtime/network/speakers.h"
 
 /* Whom it was sent to of late, by a digest of the address and of when that was: no lock is taken. Several that have one place are looked at more often. */
 enum { PLACES = 64, PEER = offsetof(struct tpck_record_peer, path) };
-static _Atomic uint64_t noted[PLACES], others[PLACES], own[PLACES];
+static _Atomic uint64_t noted[PLACES] TPCK_LARGE, others[PLACES] TPCK_LARGE, own[PLACES] TPCK_LARGE;
 static _Atomic uint32_t boundaries;
 
 /* Of threads that send just then what comes behind a boundary may count as sent before it, but not for as long as this. */
