@@ -184,8 +184,10 @@ TPCK_EXPORT int bind(int fd, const struct sockaddr *address, socklen_t bytes)
 {
 	char path[sizeof((struct sockaddr_un *)0)->sun_path + 1];
 
-	bool local = (tpck_files_owes() || tpck_follow_stands_beside()) && local_name(address, bytes, path);
+	bool local = (tpck_files_owes() || tpck_forward_stands_beside()) && local_name(address, bytes, path);
 
+	if (!local && tpck_follow_held() && tpck_readable(address, bytes))
+		tpck_follow_listens(address, bytes);
 	if (local && !tpck_follow_may_listen(path)) {
 		errno = EADDRINUSE;
 		return -1;

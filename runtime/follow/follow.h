@@ -15,6 +15,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/types.h>
 
@@ -152,17 +153,13 @@ void tpck_follow_hold(void (*look)(void), void (*wait)(void));
 void tpck_follow_unhold(bool kept);
 /* Whether the path is in a folder for temporary files or shared memory, where such a process may make what is its own. */
 bool tpck_follow_may_be_own(const char *path);
-extern _Atomic bool tpck_follow_held_now __attribute__((visibility("hidden")));
 static inline bool tpck_follow_held(void)
 {
-	return __builtin_expect(atomic_load_explicit(&tpck_follow_held_now, memory_order_relaxed), 0);
+	return __builtin_expect(atomic_load_explicit(&tpck_forward_held_now, memory_order_relaxed), 0);
 }
 
-/* Whether this is a twin that follows, or a process that one has made, beside others that have the same names. */
-static inline bool tpck_follow_stands_beside(void)
-{
-	return tpck_forward_follows() || tpck_follow_held();
-}
+/* A process that is held is about to listen at that address: returns once it may. */
+void tpck_follow_listens(const struct sockaddr *address, socklen_t bytes);
 /* Whether a socket of that name, if it stands beside others, is none of theirs. */
 bool tpck_follow_may_listen(const char *path);
 

@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <netinet/in.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -20,7 +21,6 @@
 
 enum { OWN = 256 };
 
-_Atomic bool tpck_follow_held_now;
 static _Atomic bool stays;
 static void (*looks)(void);
 static void (*waits)(void);
@@ -33,7 +33,7 @@ void tpck_follow_hold(void (*look)(void), void (*wait)(void))
 	looks = look;
 	waits = wait;
 	tpck_spin_unlock(&lock);
-	atomic_store(&tpck_follow_held_now, true);
+	atomic_store(&tpck_forward_held_now, true);
 }
 
 void tpck_follow_unhold(bool kept)
@@ -41,7 +41,7 @@ void tpck_follow_unhold(bool kept)
 	atomic_store(&stays, kept);
 	if (kept)
 		atomic_store(&tpck_follow_sees_now, false);
-	atomic_store(&tpck_follow_held_now, false);
+	atomic_store(&tpck_forward_held_now, false);
 }
 
 bool tpck_held_kept(void)
@@ -114,6 +114,18 @@ static void forget(const char *path)
 	if (at)
 		*at = 0;
 	tpck_spin_unlock(&lock);
+}
+
+void tpck_follow_listens(const struct sockaddr *address, socklen_t bytes)
+{
+	const struct sockaddr_in6 *six = (const void *)address;
+	const struct sockaddr_in *four = (const void *)address;
+	int saved = errno;
+
+	/* The kernel chooses a port that nobody has. */
+	if ((bytes >= sizeof *four && four->sin_family == AF_INET && four->sin_port) || (bytes >= sizeof *six && six->sin6_family == AF_INET6 && six->sin6_port))
+		waits();
+	errno = saved;
 }
 
 bool tpck_follow_may_listen(const char *path)

@@ -19,6 +19,7 @@
 #include "runtime/base/settings.h"
 #include "runtime/base/text.h"
 #include "runtime/network/network_private.h"
+#include "runtime/replay/forward.h"
 #include "runtime/base/processes.h"
 #include "runtime/wire/nodes.h"
 
@@ -263,6 +264,12 @@ static bool is_socket(const char *name, void *what)
 	return strcmp(target, search->socket) == 0;
 }
 
+/* What a twin has made is in its group; who is in another one speaks with the living process. */
+static bool is_beside(int pid)
+{
+	return tpck_forward_stands_beside() && tpck_sys_getpgid(pid) != tpck_sys_getpgid(0);
+}
+
 /* Whether this process belongs to the job, and has the socket. */
 static bool is_ours_with_it(const char *name, void *what)
 {
@@ -272,6 +279,8 @@ static bool is_ours_with_it(const char *name, void *what)
 
 	snprintf(path, sizeof path, "/proc/%.20s", name);
 	if (tpck_sys_fstatat(AT_FDCWD, path, &found, 0) || found.st_uid != search->user)
+		return false;
+	if (is_beside(atoi(name)))
 		return false;
 	if (!tpck_process_names_library(name, "environ") && !tpck_process_names_library(name, "maps") && !tpck_process_descends(atoi(name), root))
 		return false;
@@ -318,6 +327,10 @@ enum tpck_whose tpck_whose_connected(int fd)
 	int saved = errno;
 
 	(void)tpck_sys_getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &bytes);
+	if (is_beside(peer.pid)) {
+		errno = saved;
+		return TPCK_WHOSE_OTHER;
+	}
 	tpck_spin_lock(&known_lock);
 	fresh = known_process.at_ns && known_process.pid == peer.pid && now - known_process.at_ns < KNOWN_NS;
 	if (fresh)
@@ -358,6 +371,9 @@ static bool is_local_other(const struct tpck_record_peer *peer, bool stream)
 	uint64_t now = tpck_clock_monotonic_ns();
 	bool other = false, fresh;
 
+	/* What is found beside another process is something else once that is gone. */
+	if (tpck_forward_stands_beside())
+		return listens_other(peer, stream);
 	tpck_spin_lock(&known_lock);
 	fresh = of->at_ns && of->port == peer->port && of->stream == stream && now - of->at_ns < KNOWN_NS;
 	if (fresh)

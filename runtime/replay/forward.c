@@ -62,7 +62,7 @@ static uint64_t wall_ns;
 static int by_uploads;
 static _Atomic uint32_t waiting_for; /* threads with operations that are not at the cut yet */
 static _Atomic uint32_t untaken;     /* threads that have not taken operations yet which have come since */
-_Atomic bool tpck_forward_follows_now;
+_Atomic bool tpck_forward_follows_now, tpck_forward_held_now;
 static bool followed;                /* lists grow, or did */
 static _Atomic uint32_t arrivals;    /* a futex: more has come, or no more will */
 static char difference[240];

@@ -51,6 +51,13 @@ static inline bool tpck_forward_follows(void)
 {
 	return __builtin_expect(atomic_load_explicit(&tpck_forward_follows_now, memory_order_acquire), 0);
 }
+/* A process that a twin has made leaves what others see until later: it is held (runtime/follow/held.c). */
+extern _Atomic bool tpck_forward_held_now __attribute__((visibility("hidden")));
+/* Whether this is such a process, or a twin that follows: beside others that have the same names. */
+static inline bool tpck_forward_stands_beside(void)
+{
+	return tpck_forward_follows() || __builtin_expect(atomic_load_explicit(&tpck_forward_held_now, memory_order_relaxed), 0);
+}
 void tpck_forward_await_slow(struct tpck_thread *self);
 /* A thread that stands at the end of the log waits until there is more, or no more will come. */
 static inline void tpck_forward_await(struct tpck_thread *self)
