@@ -576,6 +576,7 @@ void tpck_following_begin(void)
 	make_control();
 	own_input();
 	tpck_attach_stashes();
+	tpck_forward_living_group = atomic_load(&tpck_twin_page()->living);
 	tpck_forward_follow();
 	result = tpck_forward_open(living.session, living.cut);
 	if (result)

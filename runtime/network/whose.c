@@ -264,10 +264,10 @@ static bool is_socket(const char *name, void *what)
 	return strcmp(target, search->socket) == 0;
 }
 
-/* What a twin has made is in its group; who is in another one speaks with the living process. */
+/* Whether it is the living process beside which a twin follows, or one that this has made: they are in one group. */
 static bool is_beside(int pid)
 {
-	return tpck_forward_stands_beside() && tpck_sys_getpgid(pid) != tpck_sys_getpgid(0);
+	return tpck_forward_stands_beside() && tpck_forward_living_group && tpck_sys_getpgid(pid) == tpck_forward_living_group;
 }
 
 /* Whether this process belongs to the job, and has the socket. */

@@ -63,6 +63,7 @@ static int by_uploads;
 static _Atomic uint32_t waiting_for; /* threads with operations that are not at the cut yet */
 static _Atomic uint32_t untaken;     /* threads that have not taken operations yet which have come since */
 _Atomic bool tpck_forward_follows_now, tpck_forward_held_now;
+int32_t tpck_forward_living_group;
 static bool followed;                /* lists grow, or did */
 static _Atomic uint32_t arrivals;    /* a futex: more has come, or no more will */
 static char difference[240];

@@ -58,6 +58,8 @@ static inline bool tpck_forward_stands_beside(void)
 {
 	return tpck_forward_follows() || __builtin_expect(atomic_load_explicit(&tpck_forward_held_now, memory_order_relaxed), 0);
 }
+/* The living process leads this group; 0: not known. */
+extern int32_t tpck_forward_living_group __attribute__((visibility("hidden")));
 void tpck_forward_await_slow(struct tpck_thread *self);
 /* A thread that stands at the end of the log waits until there is more, or no more will come. */
 static inline void tpck_forward_await(struct tpck_thread *self)
