@@ -13,7 +13,7 @@
 #include "runtime/network/network_private.h"
 #include "runtime/network/speakers.h"
 
-/* Whom it was sent to of late, by a digest of the address and of when that was: no lock is taken. Several that have one place are looked at more often. */
+/* Addresses that datagrams were sent to of late, by a digest of the address and of when that was: no lock is taken. Several that have one place are looked at more often. */
 enum { PLACES = 64, PEER = offsetof(struct tpck_record_peer, path) };
 static _Atomic uint64_t noted[PLACES] TPCK_LARGE, others[PLACES] TPCK_LARGE, own[PLACES] TPCK_LARGE;
 static _Atomic uint32_t boundaries;

@@ -102,9 +102,9 @@ void tpck_talk_lost(const struct tpck_network_connect *state, const struct tpck_
 bool tpck_talk_is_safe(const void *bytes, size_t count);
 
 /* ---- datagrams.c ---- */
-/* One was sent to who does not belong to the job. Keeps errno. */
+/* A datagram was sent to who does not belong to the job. Keeps errno. */
 void tpck_datagram_sent(const struct tpck_record_peer *peer);
-/* Whom the record says that they were sent to. False: it says something else. */
+/* The address that the record says datagrams were sent to. False: it says something else. */
 bool tpck_datagram_peer(const struct tpck_record *record, struct tpck_record_peer *peer);
 
 /* ---- started.c ---- */

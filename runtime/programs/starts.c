@@ -36,7 +36,7 @@ static char session[300] TPCK_LARGE, standin[300] TPCK_LARGE;
 static char difference[200];
 /* Where the thread stands that makes a child. */
 static __thread enum tpck_forward stands __attribute__((tls_model("initial-exec"))) = TPCK_FORWARD_FOREIGN;
-/* What it is about to start goes on with this program's work. */
+/* The program that a thread is about to start goes on with this program's work. */
 static __thread bool starts_worker __attribute__((tls_model("initial-exec")));
 static char *nothing[1];
 static _Atomic bool abandoned;
@@ -240,7 +240,7 @@ static bool has_end(const void *of)
 	return next && __atomic_load_n(&next->ended, __ATOMIC_ACQUIRE);
 }
 
-/* Or that a child which the thread makes next goes on in the same program, and has changed no file that others know: the thread itself has gone on behind that. */
+/* The same, or that a child which the thread makes next goes on in the same program, and has changed no file that others know: the thread itself has gone on behind that. */
 static bool may_fork(const void *of)
 {
 	const struct tpck_thread *self = of;
