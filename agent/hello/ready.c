@@ -100,6 +100,20 @@ static void begin_session(struct hello_job *h, struct hello_part *part)
 	part->session->control->launch = h->launch->key;
 }
 
+/* A start that an earlier one did not end well before says what it goes on from, or why from nothing. One line is enough for all ranks. */
+static void say_left(struct hello_job *h, size_t i)
+{
+	const struct hello_part *part = &h->part[i];
+	uint64_t before = tpck_program_marked(part->program, home.folder, &home.tiers);
+	char text[360];
+
+	if ((part->hello.flags & (TPCK_HELLO_RESUME | TPCK_HELLO_TAKES_OVER)) != TPCK_HELLO_RESUME || part->hello.rank || part->hello.ordinal ||
+	    h->offer[i].made || h->offer[i].notice[0] || before >= h->launch->generation)
+		return;
+	if (tpck_program_say_left(part->program, before, h->offer[i].any, text, sizeof text))
+		add_notice(&h->offer[i], text);
+}
+
 /* From now on a start of this program may find something. */
 static void mark_program(struct hello_job *h, size_t i, int store_rc, struct tpck_error *store)
 {
@@ -233,8 +247,10 @@ void hello_run(struct job *job)
 	for (size_t i = 0; i < h->count; i++) {
 		if (h->obstacle[0])
 			add_notice(&h->offer[i], h->obstacle);
-		if (!h->part[i].rc)
-			mark_program(h, i, store_rc, &store);
+		if (h->part[i].rc)
+			continue;
+		say_left(h, i);
+		mark_program(h, i, store_rc, &store);
 	}
 }
 
@@ -359,7 +375,10 @@ void hello_run_go(struct job *job)
 		}
 		if (h->obstacle[0])
 			add_notice(&h->offer[i], h->obstacle);
-		if (!part->rc)
-			mark_program(h, i, store_rc, &store);
+		if (part->rc)
+			continue;
+		if (!h->resume)
+			say_left(h, i);
+		mark_program(h, i, store_rc, &store);
 	}
 }

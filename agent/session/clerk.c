@@ -43,6 +43,7 @@ struct news_job {
 	enum clerk_news news;
 	struct tpck_point point;
 	enum tpck_death death;
+	struct tpck_program_last last; /* with NEWS_DIED */
 };
 
 /* What the next start will make of it. */
@@ -74,6 +75,7 @@ static void news_run(struct job *job)
 	case NEWS_DIED:
 		deaths = tpck_program_died(news->program, &news->point, news->death);
 		say_death(news, deaths);
+		tpck_program_left(news->program, &news->last);
 		break;
 	case NEWS_ENDED:
 		tpck_program_ended(news->program, news->point.generation);
@@ -107,8 +109,8 @@ static void news_done(struct agent *agent, struct job *job)
 	free(job);
 }
 
-void clerk_tell(struct live *live, enum clerk_news kind, const struct tpck_point *point,
-		enum tpck_death death)
+static void tell(struct live *live, enum clerk_news kind, const struct tpck_point *point, enum tpck_death death,
+		 const struct tpck_program_last *last)
 {
 	struct news_job *news = live->program ? calloc(1, sizeof *news) : NULL;
 
@@ -120,6 +122,18 @@ void clerk_tell(struct live *live, enum clerk_news kind, const struct tpck_point
 	news->news = kind;
 	news->point = *point;
 	news->death = death;
+	if (last)
+		news->last = *last;
 	loop.jobs++;
 	clerk_give(&news->job);
+}
+
+void clerk_tell(struct live *live, enum clerk_news kind, const struct tpck_point *point, enum tpck_death death)
+{
+	tell(live, kind, point, death, NULL);
+}
+
+void clerk_tell_death(struct live *live, const struct tpck_point *from, enum tpck_death death, const struct tpck_program_last *last)
+{
+	tell(live, NEWS_DIED, from, death, last);
 }

@@ -15,8 +15,10 @@ extern const struct loop_part clerk_loop;
 void clerk_give(struct job *job);
 /* What is to be remembered of a program; saved by the clerk. */
 enum clerk_news { NEWS_DIED, NEWS_ENDED, NEWS_RESUMED, NEWS_DIVERGED, NEWS_GAVE_UP };
-/* `death` counts with NEWS_DIED. */
+/* NEWS_DIED by clerk_tell_death(). */
 void clerk_tell(struct live *live, enum clerk_news news, const struct tpck_point *point,
 		enum tpck_death death);
+/* The same of a death, and how its start ended. */
+void clerk_tell_death(struct live *live, const struct tpck_point *from, enum tpck_death death, const struct tpck_program_last *last);
 
 #endif

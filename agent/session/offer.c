@@ -211,12 +211,15 @@ static bool stage_all(const struct offer_request *requests, const struct choices
 		offers[done].from = taken->memory ? "memory" : home.tiers.name[taken->tier];
 	}
 	if (done < count) {
+		char why[481];
+
+		snprintf(why, sizeof why, "%.480s", offers[done].notice);
 		for (size_t i = 0; i < count; i++) {
 			offers[i].made = false;
 			if (i < done)
 				tpck_stage_clear(requests[i].session_path);
-			if (i != done && offers[done].notice[0])
-				snprintf(offers[i].notice, sizeof offers[i].notice, "rank %u: %.480s", requests[done].rank, offers[done].notice);
+			if (i != done && why[0])
+				snprintf(offers[i].notice, sizeof offers[i].notice, "rank %u: %s", requests[done].rank, why);
 		}
 		return false;
 	}
@@ -387,6 +390,7 @@ void offer_choose(bool store, const struct offer_request *requests, struct offer
 	}
 	for (size_t r = 0; r < count; r++) {
 		gather_all(&requests[r], catalogs, &choices[r]);
+		offers[r].any = choices[r].count > 0;
 		loops = given_up(&requests[r], &offers[r]) || loops;
 	}
 	if (!loops)

@@ -43,6 +43,7 @@ struct offer_request {
 
 struct offer {
 	bool made;
+	bool any;         /* there was something of this program, and of this rank in it */
 	const char *from; /* "memory", or a tier's name */
 	struct tpck_point point;
 	struct tpck_cut cut;

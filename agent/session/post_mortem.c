@@ -66,6 +66,22 @@ static enum tpck_death how_it_died(const struct live *live)
 	return reached <= control->resume_step + 1 ? TPCK_DEATH_NEAR : TPCK_DEATH_FAR;
 }
 
+/* For the line of a next start that finds nothing to go on from. */
+static struct tpck_program_last what_is_left(const struct live *live)
+{
+	const struct tpck_status *status = &live->session->control->status;
+	struct tpck_program_last last = {
+		.generation = live->session->name.generation, .iterations = status->boundaries,
+		.kept = live->newest >= 0, .kept_step = live->newest_step,
+	};
+
+	if (!last.kept && status->reason[0])
+		snprintf(last.why, sizeof last.why, "%.*s", (int)sizeof status->reason - 1, status->reason);
+	else if (!last.kept && last.iterations)
+		snprintf(last.why, sizeof last.why, "%s", status->captured ? "its first was not whole yet" : "its first had not been taken yet");
+	return last;
+}
+
 /* Nobody goes on from a run that ended well, nor from what came before it; one that began since is its own. */
 void live_release_all(struct agent *agent, struct launch *launch)
 {
@@ -129,6 +145,7 @@ void live_settle(struct agent *agent, struct live *live)
 {
 	const struct tpck_control *control = live->session->control;
 	struct tpck_point from = {control->parent_generation, control->resume_step};
+	struct tpck_program_last last;
 
 	for (unsigned i = 0; i < live->image_count; i++)
 		/* What is given up meanwhile is nobody's concern. */
@@ -160,8 +177,9 @@ void live_settle(struct agent *agent, struct live *live)
 		history_died(live, how_it_died(live));
 	own_died(live);
 	live->launch->died_any = true;
+	last = what_is_left(live);
 	if (live->program)
-		clerk_tell(live, NEWS_DIED, &from, how_it_died(live));
+		clerk_tell_death(live, &from, how_it_died(live), &last);
 	/* A rank without a snapshot leaves nothing to the others of its launch either, which may be on other nodes and go on elsewhere. */
 	if (live->launch->apart && live->newest < 0)
 		hand_back(live);

@@ -114,6 +114,39 @@ uint64_t tpck_program_died(struct tpck_program *program, const struct tpck_point
 	return deaths;
 }
 
+void tpck_program_left(struct tpck_program *program, const struct tpck_program_last *last)
+{
+	pthread_mutex_lock(&program->lock);
+	if (last->generation >= program->last.generation)
+		program->last = *last;
+	pthread_mutex_unlock(&program->lock);
+}
+
+bool tpck_program_say_left(struct tpck_program *program, uint64_t generation, bool any, char *text, size_t size)
+{
+	struct tpck_program_last last;
+	uint64_t ended;
+
+	pthread_mutex_lock(&program->lock);
+	last = program->last;
+	ended = program->ended;
+	pthread_mutex_unlock(&program->lock);
+	if (generation <= ended)
+		return false;
+	if (any)
+		snprintf(text, size, "not resuming: nothing that earlier starts left may be gone on from");
+	else if (last.generation != generation)
+		snprintf(text, size, "not resuming: the last start left nothing here, and nobody saw it end");
+	else if (last.kept)
+		snprintf(text, size, "not resuming: the last start's snapshot of step %" PRIu64 " is not there any more", last.kept_step);
+	else if (last.iterations == 0)
+		snprintf(text, size, "not resuming: the last start ended before its first iteration did%s%s", last.why[0] ? ": " : "", last.why);
+	else
+		snprintf(text, size, "not resuming: the last start ended after %" PRIu64 " iteration%s, and left no snapshot: %s", last.iterations,
+			 last.iterations == 1 ? "" : "s", last.why);
+	return true;
+}
+
 uint64_t tpck_program_tries(struct tpck_program *program, const struct tpck_point *point)
 {
 	uint64_t tries;
@@ -218,6 +251,33 @@ static uint64_t read_u64(json_object *json, const char *key)
 	return json_object_object_get_ex(json, key, &value) ? json_object_get_uint64(value) : 0;
 }
 
+static void add_last(json_object *to, const struct tpck_program_last *last)
+{
+	json_object *json = json_object_new_object();
+
+	json_object_object_add(json, "generation", json_object_new_uint64(last->generation));
+	json_object_object_add(json, "iterations", json_object_new_uint64(last->iterations));
+	if (last->kept)
+		json_object_object_add(json, "kept_step", json_object_new_uint64(last->kept_step));
+	json_object_object_add(json, "why", json_object_new_string(last->why));
+	json_object_object_add(to, "last", json);
+}
+
+static void read_last(json_object *json, struct tpck_program_last *last)
+{
+	json_object *why;
+
+	*last = (struct tpck_program_last){0};
+	if (!json_object_is_type(json, json_type_object))
+		return;
+	last->generation = read_u64(json, "generation");
+	last->iterations = read_u64(json, "iterations");
+	last->kept = json_object_object_get_ex(json, "kept_step", NULL);
+	last->kept_step = read_u64(json, "kept_step");
+	if (json_object_object_get_ex(json, "why", &why) && json_object_is_type(why, json_type_string))
+		snprintf(last->why, sizeof last->why, "%s", json_object_get_string(why));
+}
+
 void tpck_program_parse_state(struct tpck_program *program, const char *text)
 {
 	json_object *json = json_tokener_parse(text);
@@ -234,6 +294,7 @@ void tpck_program_parse_state(struct tpck_program *program, const char *text)
 		read_notes(json, "deaths", &program->deaths);
 		read_notes(json, "starts", &program->starts);
 		read_notes(json, "refused", &program->refused);
+		read_last(json_object_object_get(json, "last"), &program->last);
 		tpck_own_parse(&program->own, json_object_object_get(json, "own"));
 	}
 	json_object_put(json);
@@ -257,6 +318,7 @@ static char *state_text(struct tpck_program *program)
 	add_notes(json, "deaths", &program->deaths);
 	add_notes(json, "starts", &program->starts);
 	add_notes(json, "refused", &program->refused);
+	add_last(json, &program->last);
 	json_object_object_add(json, "own", tpck_own_json(&program->own));
 	text = strdup(json_object_to_json_string_ext(json, JSON_C_TO_STRING_PRETTY));
 	json_object_put(json);

@@ -31,6 +31,15 @@ struct tpck_program_notes {
 	size_t count;
 };
 
+/* How the newest start that did not end well ended, as its first process here. */
+struct tpck_program_last {
+	uint64_t generation; /* 0: nothing is known */
+	uint64_t iterations; /* that were seen to end in it */
+	uint64_t kept_step;  /* of its newest snapshot */
+	bool kept;           /* it had one */
+	char why[192];       /* why none, or "" */
+};
+
 struct tpck_program {
 	pthread_mutex_t lock; /* everything below; held for moments only */
 	char id[TPCK_PROGRAM_ID];
@@ -41,6 +50,7 @@ struct tpck_program {
 	struct tpck_program_notes deaths;  /* `count` deaths within an iteration of resuming at point */
 	struct tpck_program_notes starts;  /* `count` deaths on the way to point */
 	struct tpck_program_notes refused; /* from point.step on, generation's log cannot be run forward */
+	struct tpck_program_last last;
 	struct tpck_own own;               /* its own checkpoints, and how long its starts take; stays when a run has ended well */
 };
 
@@ -94,6 +104,11 @@ enum tpck_death {
 	TPCK_DEATH_FAR,      /* it got somewhere: nothing is held against any point any more */
 };
 uint64_t tpck_program_died(struct tpck_program *program, const struct tpck_point *from, enum tpck_death death);
+/* How a start ended; an older one's is forgotten. */
+void tpck_program_left(struct tpck_program *program, const struct tpck_program_last *last);
+/* Why a start that finds nothing to go on from does so, where the start before it, of this generation (0: there was none), did not
+ * end well: a line for the user. `any`: there are snapshots, and none may be gone on from. False: there is nothing to say. */
+bool tpck_program_say_left(struct tpck_program *program, uint64_t generation, bool any, char *text, size_t size);
 /* Deaths on the way to this point so far. */
 uint64_t tpck_program_tries(struct tpck_program *program, const struct tpck_point *point);
 /* How many resume points are given up because of repeated deaths. */

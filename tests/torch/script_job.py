@@ -13,7 +13,7 @@ import job
 import scripts
 
 # What the library says in a run that goes well.
-FINE = re.compile(r'transpckpt: (resuming at|live at|not resuming at|the snapshot of step \d+ does not hold what the device had|'
+FINE = re.compile(r'transpckpt: (resuming at|live at|not resuming at|not resuming: the last start ended |the snapshot of step \d+ does not hold what the device had|'
                   # libuv, by which PyTorch's store speaks, has a ring.
                   r'this process uses io_uring: |'
                   r'.* is written as ever, and so is all else there: this process changes a file in place in that folder$)')
@@ -93,12 +93,12 @@ class ScriptJob:
         return ['ended with %s: %s' % (status, self.starts[-1].said()[-900:])] if status else []
 
     def silent(self):
-        """Starts that began at the beginning though there was something to go on from, and said nothing. One that was killed behind its last
+        """Starts behind one that had begun to train, or where there was something to go on from, that said nothing. One that was killed behind its last
         line had come to its end, and the next one has nothing to go on with."""
         last = self.plain.printed().splitlines()[-1:]
         over = [False] + [start.printed().splitlines()[-1:] == last for start in self.starts]
         return ['start %d began anew without a word' % i for i, start in enumerate(self.starts)
-                if start.offered and start.printed() and 'transpckpt: ' not in start.said() and not over[i]]
+                if (start.offered or (i and self.starts[i - 1].printed())) and start.printed() and 'transpckpt: ' not in start.said() and not over[i]]
 
     def remarks(self):
         return sorted({line for start in self.starts for line in start.said().splitlines()

@@ -77,6 +77,41 @@ static void check_program(void)
 	tpck_folder_remove(disk);
 }
 
+static bool says(struct tpck_program *program, uint64_t generation, bool any, const char *expected)
+{
+	char text[360] = "";
+	bool said = tpck_program_say_left(program, generation, any, text, sizeof text);
+
+	return said == (expected != NULL) && strcmp(text, said ? expected : "") == 0;
+}
+
+static void check_left(void)
+{
+	char *memory = tap_folder("/dev/shm");
+	struct tpck_program *p = NULL, *again = NULL;
+	struct tpck_program_last kept = {.generation = 3, .iterations = 40, .kept = true, .kept_step = 38};
+	struct tpck_program_last none = {.generation = 4, .iterations = 1, .why = "its first was not whole yet"}, nothing = {.generation = 5, .why = "no \"room\""};
+
+	ok(tpck_program_load(&p, memory, NULL, "left\n", &err) == 0 && says(p, 0, false, NULL), "a first start has nothing to say");
+	ok(says(p, 2, false, "not resuming: the last start left nothing here, and nobody saw it end"), "a start of which nothing is known but that it was there");
+	tpck_program_left(p, &kept);
+	ok(says(p, 3, false, "not resuming: the last start's snapshot of step 38 is not there any more"), "one whose snapshot is gone");
+	tpck_program_left(p, &none);
+	tpck_program_left(p, &kept);
+	ok(tpck_program_save(p, memory, NULL, &err) == 0 && tpck_program_load(&again, memory, NULL, "left\n", &err) == 0 &&
+		   says(again, 4, false, "not resuming: the last start ended after 1 iteration, and left no snapshot: its first was not whole yet"),
+	   "one without a snapshot, which an older one's news does not change; read again");
+	ok(says(again, 4, true, "not resuming: nothing that earlier starts left may be gone on from"), "what is there and may not be gone on from");
+	tpck_program_left(again, &nothing);
+	ok(says(again, 5, false, "not resuming: the last start ended before its first iteration did: no \"room\""), "one without an iteration");
+	tpck_program_ended(again, 5);
+	ok(says(again, 5, false, NULL) && says(again, 6, false, "not resuming: the last start left nothing here, and nobody saw it end"),
+	   "one that ended well is no news, one behind it is");
+	tpck_program_free(p);
+	tpck_program_free(again);
+	tpck_folder_remove(memory);
+}
+
 static void compare(const char *now, const char *was, enum identity_relation expected, const char *said)
 {
 	char what[400] = "", text[600];
@@ -183,6 +218,7 @@ static void check_schemes(void)
 int main(void)
 {
 	check_program();
+	check_left();
 	check_identity();
 	check_interval();
 	check_schemes();
