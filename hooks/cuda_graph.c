@@ -129,12 +129,12 @@ void tpck_cuda_graph_end(struct tpck_thread *self, CUstream stream, CUgraph grap
 	tpck_engine_stream_capture(-1);
 }
 
-/* Of one node: which function or kind of copy, how large, and the numbers that it is given. */
+/* Of one node: which function or kind of copy, how large, and the numbers and addresses that it is given. */
 static uint64_t work_of(const struct tpck_call *call)
 {
 	const struct tpck_token *token = &call->token;
 	uint64_t words[] = {token->func, (uint64_t)token->op, (uint64_t)token->grid[0] << 32 | token->grid[1], (uint64_t)token->grid[2] << 32 | token->block[0],
-			    (uint64_t)token->block[1] << 32 | token->block[2], token->bytes, call->numbers};
+			    (uint64_t)token->block[1] << 32 | token->block[2], token->bytes, call->numbers, call->addresses};
 
 	return tpck_digest64(words, sizeof words, 0);
 }

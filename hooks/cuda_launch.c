@@ -35,17 +35,24 @@ static __attribute__((noinline)) void look_for_host_memory(const struct tpck_fun
 	}
 }
 
-/* Digest of the numbers among a launch's parameters; 0: there are none. An integer that may be a host's address is left out, as these need not come again. */
-static __attribute__((noinline)) uint64_t numbers_digest(const struct tpck_function *known, void **params, void **extra)
+static inline uint64_t mixed(uint64_t h, uint64_t value)
+{
+	h = (h ^ value) * 0xff51afd7ed558ccdull;
+	return h ^ h >> 32;
+}
+
+/* Digests of the numbers and of the device's addresses among a launch's parameters; 0: there are none. What may be a host's address is left out, as
+ * these need not come again. */
+static __attribute__((noinline)) void parameters_digest(const struct tpck_function *known, void **params, void **extra, struct tpck_call *call)
 {
 	const char *buffer = packed(params, extra);
-	uint64_t h = 0;
+	uint64_t numbers = 0, addresses = 0;
 
 	if (!params && !buffer)
-		return 0;
+		return;
 	for (uint32_t i = 0; i < known->number_count; i++) {
 		const struct tpck_number *number = &known->numbers[i];
-		const void *at = params ? params[number->index] : buffer + number->offset;
+		const void *at = params ? (const char *)params[number->index] + number->within : buffer + number->offset;
 		uint64_t value = 0;
 
 		/* Of a size that is known: a call of memcpy() costs more than all the rest. */
@@ -63,12 +70,22 @@ static __attribute__((noinline)) uint64_t numbers_digest(const struct tpck_funct
 			memcpy(&value, at, 1);
 			break;
 		}
-		if (number->address && value >> 32 && !(value >> 47) && !tpck_engine_is_device_memory(value))
+		if (number->means && (number->means == TPCK_MEANS_ADDRESS || (value >> 32 && !(value >> 47)))) {
+			if (tpck_engine_is_device_memory(value))
+				addresses = (addresses << 23 | addresses >> 41) ^ value;
 			continue;
-		h = (h ^ value) * 0xff51afd7ed558ccdull;
-		h ^= h >> 32;
+		}
+		numbers = mixed(numbers, value);
 	}
-	return h;
+	call->numbers = numbers;
+	call->addresses = addresses;
+}
+
+/* For who asks how much of the launches is compared. */
+static __attribute__((noinline, cold)) void first_launch(struct tpck_function *known)
+{
+	if (!atomic_exchange_explicit(&known->launched, true, memory_order_relaxed))
+		tpck_engine_kernel(known->undescribed, known->described, known->compared);
 }
 
 /* Every member is written, and nothing is written twice: this is in the way of every launch. */
@@ -84,6 +101,8 @@ static inline __attribute__((always_inline)) void kernel_call(struct tpck_call *
 		found = tpck_functions_find(function);
 	}
 	known = found ? found : &nothing;
+	if (__builtin_expect(found && !atomic_load_explicit(&found->launched, memory_order_relaxed), 0))
+		first_launch(found);
 	call->token.func = known->id;
 	call->token.name = known->name;
 	call->token.memo = found ? &found->memo : NULL;
@@ -100,7 +119,9 @@ static inline __attribute__((always_inline)) void kernel_call(struct tpck_call *
 	call->stream = stream;
 	call->content = NULL;
 	call->places[0] = call->places[1] = 0;
-	call->numbers = known->number_count ? numbers_digest(known, params, extra) : 0;
+	call->numbers = call->addresses = 0;
+	if (known->number_count)
+		parameters_digest(known, params, extra, call);
 	call->orders = false;
 	if (__builtin_expect(known->word_count && tpck_host_memory_any(), 0))
 		look_for_host_memory(known, params, extra);

@@ -26,12 +26,21 @@ static const struct tpck_layout *layout_of(const char *name, const struct tpck_p
 	return kept;
 }
 
-/* Which parameters are plain numbers: what the name says, if the sizes agree; where a compiler mangles no names (Triton's, numba's, extern "C"), whatever
- * has four bytes. Kept, as above. */
-static const struct tpck_number *numbers_of(const char *name, const struct tpck_parameter *parameters, size_t count, uint32_t *found)
+/* How many pointers a parameter is, by what its signature says. */
+static uint32_t pointers_of(uint8_t is)
 {
+	return is == TPCK_READS_THERE || is == TPCK_IS_POINTER ? 1 : is & TPCK_POINTERS ? is & (TPCK_POINTERS - 1u) : 0;
+}
+
+/* Which parameters are plain numbers or pointers: what the name says, if the sizes agree; where a compiler mangles no names (Triton's, numba's,
+ * extern "C"), whatever has four bytes, and eight that turn out to be a device's address. `told`: how many parameters these are. Kept, as above. */
+static const struct tpck_number *numbers_of(const char *name, const struct tpck_parameter *parameters, size_t count, uint32_t *found,
+					    uint16_t *told)
+{
+	enum { MOST = 4 * TPCK_SIGNATURE_MAX };
 	uint8_t bytes[TPCK_SIGNATURE_MAX];
-	struct tpck_number numbers[TPCK_SIGNATURE_MAX], *kept;
+	struct tpck_number numbers[MOST], *kept;
+	uint16_t compared = 0;
 	uint32_t used = 0;
 
 	if (count > TPCK_SIGNATURE_MAX)
@@ -41,22 +50,28 @@ static const struct tpck_number *numbers_of(const char *name, const struct tpck_
 			return NULL;
 	} else {
 		for (size_t i = 0; i < count; i++)
-			bytes[i] = parameters[i].size == 4 ? 4 : 0;
+			bytes[i] = parameters[i].size == 4 ? 4 : parameters[i].size == 8 ? TPCK_IS_POINTER : 0;
 	}
 	for (size_t i = 0; i < count; i++) {
-		uint8_t size = bytes[i] & (uint8_t)~TPCK_NUMBER_ADDRESS;
+		uint32_t size = parameters[i].size, pointers = pointers_of(bytes[i]);
 
-		if (!bytes[i] || bytes[i] == TPCK_READS_THERE)
+		if (!bytes[i] || (bytes[i] == TPCK_IS_POINTER && size != 8))
 			continue;
-		if (size != parameters[i].size || parameters[i].offset > UINT16_MAX)
+		if (size != (pointers ? 8 * pointers : bytes[i] & ~TPCK_NUMBER_ADDRESS) || parameters[i].offset + size > UINT16_MAX || used + pointers >= MOST)
 			return NULL;
-		numbers[used++] = (struct tpck_number){(uint16_t)i, (uint16_t)parameters[i].offset, size, bytes[i] & TPCK_NUMBER_ADDRESS};
+		for (uint32_t at = 0; at < 8 * pointers; at += 8)
+			numbers[used++] = (struct tpck_number){(uint16_t)i, (uint16_t)at, (uint16_t)(parameters[i].offset + at), 8, TPCK_MEANS_ADDRESS};
+		if (!pointers)
+			numbers[used++] = (struct tpck_number){(uint16_t)i, 0, (uint16_t)parameters[i].offset, (uint8_t)size,
+							       bytes[i] & TPCK_NUMBER_ADDRESS ? TPCK_MEANS_EITHER : TPCK_MEANS_NUMBER};
+		compared++;
 	}
 	kept = used ? malloc(used * sizeof *kept) : NULL;
 	if (!kept)
 		return NULL;
 	memcpy(kept, numbers, used * sizeof *kept);
 	*found = used;
+	*told = compared;
 	return kept;
 }
 
@@ -73,7 +88,7 @@ static const struct tpck_word *words_of(const char *name, const struct tpck_para
 	for (size_t i = 0; i < count && i < TPCK_SIGNATURE_MAX; i++) {
 		uint32_t size = parameters[i].size, offset = parameters[i].offset;
 
-		if (size > STRUCTURE || offset > UINT16_MAX || (told && (bytes[i] == TPCK_READS_THERE || (bytes[i] && !(bytes[i] & TPCK_NUMBER_ADDRESS)))))
+		if (size > STRUCTURE || offset > UINT16_MAX || (told && (bytes[i] == TPCK_READS_THERE || (bytes[i] && !pointers_of(bytes[i]) && !(bytes[i] & TPCK_NUMBER_ADDRESS)))))
 			continue;
 		for (uint32_t at = 0; at + 8 <= size && used < MOST; at += 8)
 			words[used++] = (struct tpck_word){(uint16_t)i, (uint16_t)at, (uint16_t)(offset + at)};
@@ -97,6 +112,7 @@ static void function_add(const void *handle, const char *name, bool kernel)
 	if (name && (strstr(name, "ncclDevKernel") || strstr(name, "ncclKernel_")))
 		tpck_engine_unresumable("NCCL is linked into the program, and what it does cannot be told from the program's own work");
 	if (!name || (kernel ? !tpck_cuda.cuKernelGetParamInfo : !tpck_cuda.cuFuncGetParamInfo)) {
+		known.undescribed = true;
 		tpck_functions_add(handle, &known);
 		return;
 	}
@@ -105,6 +121,8 @@ static void function_add(const void *handle, const char *name, bool kernel)
 		CUresult result = kernel ? tpck_cuda.cuKernelGetParamInfo((CUkernel)handle, i, &offset, &size)
 					 : tpck_cuda.cuFuncGetParamInfo((CUfunction)handle, i, &offset, &size);
 
+		/* Behind the last one a parameter's number is an invalid value. */
+		known.undescribed = i == 0 && result != CUDA_SUCCESS && result != CUDA_ERROR_INVALID_VALUE;
 		if (result != CUDA_SUCCESS)
 			break;
 		known.parameters = (uint32_t)(offset + size);
@@ -112,9 +130,10 @@ static void function_add(const void *handle, const char *name, bool kernel)
 			parameters[i] = (struct tpck_parameter){(uint32_t)offset, (uint32_t)size};
 		count = i + 1;
 	}
+	known.described = (uint16_t)count;
 	if (count <= TPCK_SIGNATURE_MAX)
 		known.layout = layout_of(name, parameters, count);
-	known.numbers = numbers_of(name, parameters, count, &known.number_count);
+	known.numbers = numbers_of(name, parameters, count, &known.number_count, &known.compared);
 	known.words = words_of(name, parameters, count, &known.word_count);
 	tpck_functions_add(handle, &known);
 }

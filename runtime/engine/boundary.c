@@ -250,6 +250,7 @@ static void status_inference(struct tpck_thread *self, uint64_t now)
 	status->ways.refused_waits = atomic_load(&tpck_submit_waits.refused);
 	status->ways.pinned = tpck_images_pinned(&status->ways.images);
 	status->ways.arena = engine->arena != NULL;
+	tpck_operation_tell(&status->ways);
 	status->by_uploads = tpck_uploads_on();
 	if (engine->step % 16 != 1 && status->period)
 		return;

@@ -21,6 +21,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "runtime/base/asks.h"
 #include "runtime/base/settings.h"
 #include "runtime/infer/infer.h"
 #include "runtime/track/device.h"
@@ -41,7 +42,7 @@ struct tpck_call {
 	tpck_stream_handle stream;
 	const void *content;       /* host bytes that are uploaded, or NULL */
 	uint64_t places[2];        /* device addresses that it reads or writes, or 0 */
-	uint64_t numbers;          /* of a launch: digest of the numbers among its parameters; else 0 */
+	uint64_t numbers, addresses; /* of a launch: digests of the numbers, and of the addresses of followed memory, among its parameters; else 0 */
 	bool orders;               /* an allocation call: the token is not fed to inference */
 	/* the engine's; set by tpck_engine_before() */
 	bool boundary_after, gated;
@@ -114,7 +115,11 @@ bool tpck_engine_block(uint64_t address, uint64_t *base, uint64_t *bytes);
 bool tpck_engine_block_of_its_own(uint64_t address, uint64_t *base, uint64_t *bytes);
 /* The mapping of our own that holds address: memory with a handle of its own. False: there is none. */
 bool tpck_engine_mapping(uint64_t address, uint64_t *start, uint64_t *bytes);
-bool tpck_engine_is_device_memory(uint64_t address);
+extern _Atomic uint64_t tpck_engine_arena_bytes __attribute__((visibility("hidden"))); /* 0: there is no arena */
+static inline bool tpck_engine_is_device_memory(uint64_t address)
+{
+	return address - TPCK_ARENA_BASE < atomic_load_explicit(&tpck_engine_arena_bytes, memory_order_relaxed);
+}
 /* An allocator within the program hands out a part of device memory of so many bytes, or, negative, has it back. */
 void tpck_engine_handed(uint64_t address, int64_t bytes);
 /* The program works with graphs: what one was made for it may read again, whoever has it back. */
@@ -140,6 +145,8 @@ void tpck_engine_host_memory_shown(const void *host);
 void tpck_engine_host_memory_launched(uint64_t address);
 /* The same of memory that the program registers with the driver, and does not any more. */
 void tpck_engine_host_memory_registered(const void *host, uint64_t bytes);
+/* For `show`: a kernel is launched for the first time, whose parameters the driver does not tell (`bare`), or of which so many are compared. */
+void tpck_engine_kernel(bool bare, uint32_t parameters, uint32_t compared);
 /* Whether memory on this device is followed. */
 bool tpck_engine_maps_here(int device);
 /* Whatever the program has on this device, or on any for -1, now or later, can be used by another one as well. */

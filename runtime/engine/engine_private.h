@@ -160,6 +160,8 @@ void tpck_resume_learn_behind(struct tpck_log_position cut);
 uint64_t tpck_resume_bytes(void);
 /* An operation while running forward. */
 enum tpck_go tpck_resume_operation(struct tpck_thread *self, struct tpck_call *call, uint32_t token, uint32_t content);
+/* What of launches is compared (operation.c). */
+void tpck_operation_tell(struct tpck_ways *ways);
 /* The next record of a type for this thread; NULL: the caller does the real thing (the process went live,
  * or the thread is foreign). */
 const struct tpck_record *tpck_resume_record(struct tpck_thread *self, enum tpck_record_type type);

@@ -53,6 +53,8 @@ static void share_arena(void)
 			tpck_arena_share(engine->arena, with);
 }
 
+_Atomic uint64_t tpck_engine_arena_bytes;
+
 void tpck_memory_open(void)
 {
 	char why[240];
@@ -65,6 +67,7 @@ void tpck_memory_open(void)
 		tpck_resume_diverged(why);
 	result = tpck_arena_open(&engine->arena, engine->device, engine->ordinal, TPCK_ARENA_BASE, TPCK_ARENA_BYTES);
 
+	atomic_store_explicit(&tpck_engine_arena_bytes, result ? 0 : TPCK_ARENA_BYTES, memory_order_relaxed);
 	if (result) {
 		engine->arena = NULL;
 		tpck_engine_unresumable("the driver does not give the address range that a resumed process would need again");
@@ -265,11 +268,6 @@ bool tpck_engine_give_back(void)
 		given = tpck_arena_give_back(engine->arena);
 	pthread_mutex_unlock(&engine->allocation);
 	return given;
-}
-
-bool tpck_engine_is_device_memory(uint64_t address)
-{
-	return engine->arena && tpck_arena_contains(engine->arena, address);
 }
 
 void tpck_engine_share_memory(int of, int with)

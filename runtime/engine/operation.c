@@ -91,9 +91,31 @@ void tpck_engine_graph_node(uint64_t graph, const struct tpck_token *node)
 	tpck_bias_unlock(&engine->infer_lock, tpck_thread_self());
 }
 
+static struct {
+	_Atomic uint32_t kernels, bare, parameters, compared;
+} launched;
+
+void tpck_engine_kernel(bool bare, uint32_t parameters, uint32_t compared)
+{
+	atomic_fetch_add(&launched.kernels, 1);
+	atomic_fetch_add(&launched.bare, bare);
+	atomic_fetch_add(&launched.parameters, parameters);
+	atomic_fetch_add(&launched.compared, compared);
+}
+
+void tpck_operation_tell(struct tpck_ways *ways)
+{
+	ways->kernels = launched.kernels;
+	ways->kernels_bare = launched.bare;
+	ways->parameters = launched.parameters;
+	ways->parameters_compared = launched.compared;
+}
+
 /* Adds where an operation reads and writes to its thread's digest. Addresses that are not ours to give may differ. */
 static void place(struct tpck_thread *self, const struct tpck_call *call)
 {
+	if (call->addresses)
+		self->places = (self->places ^ call->addresses) * 0x9e3779b97f4a7c15ull ^ self->places >> 32;
 	for (int i = 0; i < 2; i++)
 		if (call->places[i] && (tpck_engine_is_device_memory(call->places[i]) || tpck_mappings_range(call->places[i])))
 			self->places = (self->places ^ call->places[i]) * 0x9e3779b97f4a7c15ull ^ self->places >> 32;
@@ -144,7 +166,7 @@ static inline void admit(struct tpck_thread *self, struct tpck_call *call, struc
 			atomic_store_explicit(&stream->dirty, 1, memory_order_relaxed);
 	}
 	tpck_record_operation(self, token, content, call->content != NULL);
-	if (call->places[0] | call->places[1])
+	if (call->places[0] | call->places[1] | call->addresses)
 		place(self, call);
 }
 

@@ -561,7 +561,7 @@ enum tpck_forward tpck_forward_operation(struct tpck_thread *self, uint32_t toke
 		self->places = 0;
 		if (elsewhere) {
 			chance = true;
-			differs(self, "what is copied or set lies elsewhere than in the first run");
+			differs(self, "what copies, sets or kernels work on lies elsewhere than in the first run");
 			return TPCK_FORWARD_DIFFERS;
 		}
 		if (!more_marks(expected))

@@ -42,12 +42,32 @@ static bool is_builtin(char c)
 	return c && strchr("vwbcahstijlmxynofdegz", c) != NULL;
 }
 
-/* The size of a type that is a number, as the devices have it, or that nothing is written by this pointer; else 0. */
+/* std::array<T *, N>, of a T with a letter of its own. */
+static uint8_t array_of(const char *at)
+{
+	static const char begin[] = "St5arrayIP";
+	uint8_t count = 0;
+
+	if (strncmp(at, begin, strlen(begin)) != 0)
+		return 0;
+	at += strlen(begin);
+	at += *at == 'K';
+	if (!is_builtin(*at) || at[1] != 'L' || at[2] != 'm')
+		return 0;
+	for (at += 3; isdigit((unsigned char)*at) && count < 16; at++)
+		count = (uint8_t)(count * 10 + (*at - '0'));
+	return *at == 'E' && count && count < 16 ? TPCK_POINTERS + count : 0;
+}
+
+/* The size of a type that is a number, as the devices have it, or of which kind this pointer is; else 0. */
 static uint8_t number_of(const char *at)
 {
 	switch (*at) {
+	/* A type that was there before in the name: of a kernel's parameters most often a pointer. Whoever compares it looks whether it is one. */
+	case 'S':
+		return at[1] == '_' || isdigit((unsigned char)at[1]) || isupper((unsigned char)at[1]) ? TPCK_IS_POINTER : array_of(at);
 	case 'P':
-		return at[1] == 'K' ? TPCK_READS_THERE : 0;
+		return at[1] == 'K' ? TPCK_READS_THERE : TPCK_IS_POINTER;
 	case 'b': case 'c': case 'a': case 'h':
 		return 1;
 	case 's': case 't':

@@ -6,11 +6,12 @@
 
 #include <stdint.h>
 
-/* Parameters that are looked at; a flag of numbers that may be addresses; a parameter that is a pointer to const. */
-enum { TPCK_SIGNATURE_MAX = 64, TPCK_NUMBER_ADDRESS = 0x80, TPCK_READS_THERE = 0x40 };
+/* Parameters that are looked at; a flag of numbers that may be addresses; parameters that are a pointer to const, another pointer,
+ * and an array of up to 15 pointers, with their count. */
+enum { TPCK_SIGNATURE_MAX = 64, TPCK_NUMBER_ADDRESS = 0x80, TPCK_READS_THERE = 0x40, TPCK_IS_POINTER = 0x20, TPCK_POINTERS = 0x10 };
 
 /* Sets bytes[i] to the size of parameter i if that is a number, with the flag if it is an integer as wide as a pointer, to TPCK_READS_THERE if it is known to
- * be a pointer by which nothing is written, else to 0. The count of parameters; -1: the name has no signature, or not one that is
+ * be a pointer by which nothing is written, to TPCK_IS_POINTER if it is another one or may be, to TPCK_POINTERS + N if it is an array of N (std::array), else to 0. The count of parameters; -1: the name has no signature, or not one that is
  * understood. */
 int tpck_signature_numbers(const char *name, uint8_t bytes[TPCK_SIGNATURE_MAX]);
 

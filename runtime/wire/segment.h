@@ -21,7 +21,7 @@
 #include <stdint.h>
 
 enum {
-	TPCK_WIRE_VERSION = 40,
+	TPCK_WIRE_VERSION = 41,
 	TPCK_CHUNK_BYTES = 4 << 20,
 	TPCK_IMAGES_MAX = 4,
 	TPCK_CLASSES = 6,
@@ -287,6 +287,8 @@ struct tpck_ways {
 	uint32_t arena;                /* 1: memory is served from the arena; 0: by the driver, at any address */
 	uint32_t reserved;
 	uint64_t refused_waits;        /* for a copy, by the device: threads of the program waited instead */
+	uint32_t kernels, kernels_bare; /* that were launched; those of which the driver does not tell the parameters: compared without */
+	uint32_t parameters, parameters_compared; /* of the others; those that are compared: numbers, and pointers to memory that is followed */
 };
 
 /* What `transpckpt show` prints; counters only grow. All [shim] unless marked. */

@@ -59,6 +59,24 @@ def says_ways(checks, place, what, digests, words):
     checks.ok(ways.get("driver", "").endswith("/tests/sim/lib/libcuda.so.1") and ways["driver_version"] == 13000 and "/libcuda.so.1, of CUDA 13.0\n" in text and
               ways["arena"] and ways["images_mapped"] and ways["images_pinned"] == ways["images_mapped"] and not ways["refused_waits"] and
               "from the arena; images: {0} of {0} pinned\n".format(ways["images_mapped"]) in text, f"{what}: and what else", ways, text)
+    kernels, bare, parameters, compared = (ways.get(key, -1) for key in ("kernels", "kernels_bare", "parameters", "parameters_compared"))
+    line = f"  kernels: {kernels} launched; of their {parameters} parameters a resume compares {compared}, and leaves out {parameters - compared}: "
+    # The trainer's take pointers and numbers, but for one that takes a structure.
+    checks.ok(not bare and "parameters the driver does not tell" not in text and kernels > 10 and 0 < compared < parameters < compared + 9 and line in text,
+              f"{what}: how many of the {parameters} parameters of {kernels} kernels a resume compares: {compared}", ways, text)
+
+
+def untold(checks):
+    with job.Place(SIMGPU_FAULT="no_param_info") as place:
+        this = job.Job(place, "gpt", "--seed", "5", "--steps", "5000")
+        start = this.start()
+        start.until(lambda: any(row["offered"] and row["step"] > 20 for row in place.listed()))
+        ways, text = json.loads(shown(place, "--json") or "[{}]")[0].get("ways", {}), shown(place)
+        start.kill()
+        kernels = ways.get("kernels", 0)
+        checks.ok(kernels > 10 and ways["kernels_bare"] == kernels and not ways["parameters"] and
+                  f"  kernels whose parameters the driver does not tell: {kernels}; a resume compares their launches without arguments\n" in text,
+                  "a driver that does not tell parameters: show says that launches are compared without arguments", ways, text)
 
 
 def trains(checks, what, kernels, wrong):
@@ -89,6 +107,7 @@ def main():
     trains(checks, "beside the library", "beside", 0)
     for what, fault in WRONG.items():
         trains(checks, what, fault, 1)
+    untold(checks)
     checks.end()
 
 

@@ -82,6 +82,10 @@ static json_object *ways_json(const struct tpck_ways *ways)
 	json_object_object_add(json, "images_mapped", json_object_new_int64(ways->images));
 	json_object_object_add(json, "arena", json_object_new_boolean(ways->arena != 0));
 	json_object_object_add(json, "refused_waits", json_object_new_uint64(ways->refused_waits));
+	json_object_object_add(json, "kernels", json_object_new_int64(ways->kernels));
+	json_object_object_add(json, "kernels_bare", json_object_new_int64(ways->kernels_bare));
+	json_object_object_add(json, "parameters", json_object_new_int64(ways->parameters));
+	json_object_object_add(json, "parameters_compared", json_object_new_int64(ways->parameters_compared));
 	return json;
 }
 
@@ -92,6 +96,11 @@ static void print_ways(const struct tpck_ways *ways)
 	printf("  driver: %s, of CUDA %u.%u\n", ways->driver, ways->driver_version / 1000, ways->driver_version % 1000 / 10);
 	printf("  digests: %s; memory: %s; images: %u of %u pinned%s\n", digests_word(ways->digests), ways->arena ? "from the arena" : "from the driver",
 	       ways->pinned, ways->images, ways->pinned < ways->images ? ", copies to others are slower" : "");
+	if (ways->kernels)
+		printf("  kernels: %u launched; of their %u parameters a resume compares %u, and leaves out %u: structures, and what nothing is known of\n",
+		       ways->kernels, ways->parameters, ways->parameters_compared, ways->parameters - ways->parameters_compared);
+	if (ways->kernels_bare)
+		printf("  kernels whose parameters the driver does not tell: %u; a resume compares their launches without arguments\n", ways->kernels_bare);
 	if (ways->refused_waits)
 		printf("  streams that the device did not let wait for a copy: %" PRIu64 " times; the program's threads waited\n", ways->refused_waits);
 }

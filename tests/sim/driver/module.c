@@ -432,6 +432,8 @@ static CUresult param_info(const void *h, size_t i, size_t *offset, size_t *size
 {
 	struct sim_kernel *k = kernel == is_of_library(h) ? sim_kernel_check(h) : NULL;
 
+	if (sim_settings.no_param_info)
+		return CUDA_ERROR_NOT_SUPPORTED;
 	if (!k)
 		return CUDA_ERROR_INVALID_HANDLE;
 	if (!offset || i >= k->n_params)

@@ -46,6 +46,7 @@
  *   no_memops      memory operations on streams are refused, and the device says that it has none
  *   dead_memops    a wait for a value in mapped memory (cuMemMap) never ends
  *   pageable_access  the device says that kernels can use ordinary memory
+ *   no_param_info  the driver does not tell the parameters of functions
  *   refuse_hint    a reservation at a fixed address fails
  *   move_hint      a reservation at a fixed address is made elsewhere
  */
@@ -102,6 +103,8 @@ static void read_fault(char *f)
 		sim_settings.dead_memops = true;
 	else if (!strcmp(f, "pageable_access"))
 		sim_settings.pageable_access = true;
+	else if (!strcmp(f, "no_param_info"))
+		sim_settings.no_param_info = true;
 	else if (!strcmp(f, "refuse_hint"))
 		sim_settings.refuse_hint = true;
 	else if (!strcmp(f, "move_hint"))

@@ -41,7 +41,7 @@ struct sim_settings {
 	int n_overrides;
 	bool execute;
 	bool waiting_allocations;
-	bool refuse_hint, move_hint, no_memops, dead_memops, pageable_access;
+	bool refuse_hint, move_hint, no_memops, dead_memops, pageable_access, no_param_info;
 	bool helpful_straddle, helpful_loading, helpful_queues, helpful_pageable, helpful_channels, helpful_memory, helpful_hints;
 	unsigned connections; /* channels of a kind and context */
 	const char *waits; /* the file that is told who waits */
