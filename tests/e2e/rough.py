@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# needs: cores=0.7 minutes=20 about=60s
+# needs: cores=0.7 minutes=20 about=75s
 """Drivers that block: a call that waits for the device holds up those of other threads, the library's too. A program that launches a kernel for the
 first time while a snapshot is copied, fills its queues, reads back to ordinary memory, takes and gives back memory, or has many streams, goes on, takes
 its snapshots, and is killed and continued to the same bytes. So does one whose driver pins no memory for the library."""
@@ -28,6 +28,8 @@ CASES = {
     "32 channels": (["--streams", "40", "--late", "--pageable"], {"CUDA_DEVICE_MAX_CONNECTIONS": "32"}, 3),
     "one channel": (["--streams", "40", "--late", "--pageable"], {"CUDA_DEVICE_MAX_CONNECTIONS": "1", "SIMGPU_FAULT": "no_memops,pageable_access"}, 3),
 }
+# The calls that launch a kernel, as the trainer names them.
+LAUNCHES = ["config", "configured", "driver", "driver-config", "buffer", "buffer-config", "cooperative"]
 STEPS = 200
 # So long a snapshot is copied that the next iteration begins meanwhile.
 SLOW = {"SIMGPU_COPY_GBPS": "0.4", "SIMGPU_KERNEL_US": "10", "SIMGPU_TOGETHER_US": "100"}
@@ -63,8 +65,8 @@ def case(checks, name):
 def clock(checks):
     """A number that a launch is given follows a clock: it does so again, and goes on. Where it follows what the record has not, as the processor's
     counter, nothing goes on from there, and a line says so."""
-    cases = [(option, *(["--graph", graph] if graph else [])) for graph in ("", "captured", "updated", "built", "added") for option in ("--clock", "--counter")]
-    for option, *how in cases:
+    ways = [[]] + [["--graph", graph] for graph in ("captured", "updated", "built", "added")] + [["--launch", launch] for launch in LAUNCHES]
+    for option, how in ((option, how) for how in ways for option in ("--clock", "--counter")):
         with job.Place() as place:
             this = job.Job(place, "rough", "--seed", "3", *job.scaled(["--steps", "120"]), option, *how)
             first = this.killed_at(20)

@@ -5,8 +5,11 @@
 // --streams the layers' gradients are computed on so many streams; with --pageable all weights are copied to ordinary memory in each iteration,
 // and with --allocate memory is taken and given back in each. With --clock the gradients are scaled by a number that follows the time since the start, with --counter by the processor's counter; with --graph in a graph: `captured` in
 // each step, `updated` by what was captured in each step, `built` once, with a node that is changed, or `added` as a part of another one, by the call that adds
-// nodes of any type, in each step; with `host` the loss comes by a node that copies it. With --tally a
+// nodes of any type, in each step; with `host` the loss comes by a node that copies it. --launch says how such a kernel is launched without a graph: `config` and
+// `configured` by the runtime's call with a configuration, as C++ and as C; `driver` by the driver's call, `driver-config` by that with a configuration; `buffer` and
+// `buffer-config` by these with all arguments in one buffer; `cooperative` by the call for kernels whose blocks wait for each other. With --tally a
 // kernel counts in pinned host memory, by its own address, and the count is printed. Adam, one launch a layer. The loss is read back and printed.
+#include <cuda.h>
 #include <cuda_runtime.h>
 
 #include <getopt.h>
@@ -38,14 +41,14 @@ struct Options {
 	unsigned long long seed = 1;
 	int steps = 40, layers = 24, size = 4096, launches = 0, streams = 1, late_from = 10;
 	bool late = false, pageable = false, allocate = false, clock = false, counter = false, tally = false;
-	std::string graph;
+	std::string graph, launch;
 };
 
 static Options parse(int argc, char **argv)
 {
 	Options o;
 	static const option table[] = {{"steps", 1, 0, 'n'},    {"out", 1, 0, 'o'},      {"seed", 1, 0, 's'}, {"layers", 1, 0, 'L'}, {"size", 1, 0, 'S'},
-								   {"launches", 1, 0, 'l'}, {"streams", 1, 0, 't'}, {"late", 0, 0, 'a'}, {"late-from", 1, 0, 'F'}, {"pageable", 0, 0, 'p'}, {"allocate", 0, 0, 'A'}, {"clock", 0, 0, 'c'}, {"counter", 0, 0, 'C'}, {"tally", 0, 0, 'T'}, {"graph", 1, 0, 'G'},
+								   {"launches", 1, 0, 'l'}, {"streams", 1, 0, 't'}, {"late", 0, 0, 'a'}, {"late-from", 1, 0, 'F'}, {"pageable", 0, 0, 'p'}, {"allocate", 0, 0, 'A'}, {"clock", 0, 0, 'c'}, {"counter", 0, 0, 'C'}, {"tally", 0, 0, 'T'}, {"graph", 1, 0, 'G'}, {"launch", 1, 0, 'B'},
 								   {0, 0, 0, 0}};
 	for (int c; (c = getopt_long(argc, argv, "", table, nullptr)) != -1;)
 		switch (c) {
@@ -64,6 +67,7 @@ static Options parse(int argc, char **argv)
 		case 'C': o.counter = true; break;
 		case 'T': o.tally = true; break;
 		case 'G': o.graph = optarg; break;
+		case 'B': o.launch = optarg; break;
 		default: exit(2);
 		}
 	return o;
@@ -158,6 +162,63 @@ struct Tally {
 __global__ void tally_by(Tally t)
 {
 	*t.count += t.by;
+}
+
+static void *driver_call(const char *name)
+{
+	void *found = nullptr;
+	cudaDriverEntryPointQueryResult how;
+
+#if CUDART_VERSION >= 12050
+	CHECK(cudaGetDriverEntryPointByVersion(name, &found, CUDART_VERSION, cudaEnableDefault, &how));
+#else
+	CHECK(cudaGetDriverEntryPoint(name, &found, cudaEnableDefault, &how));
+#endif
+	if (!found) {
+		fprintf(stderr, "rough.cu: no %s\n", name);
+		exit(1);
+	}
+	return found;
+}
+
+// The scaling by one of the other calls that launch a kernel.
+static void launch_scale(const std::string &how, float *g, int n, float by, int grid)
+{
+	static auto plain = (decltype(&cuLaunchKernel))driver_call("cuLaunchKernel");
+	static auto with_config = (decltype(&cuLaunchKernelEx))driver_call("cuLaunchKernelEx");
+	void *arguments[] = {&g, &n, &by};
+	struct {
+		float *g;
+		int n;
+		float by;
+	} buffer = {g, n, by};
+	size_t bytes = sizeof buffer;
+	void *in_one[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, &buffer, CU_LAUNCH_PARAM_BUFFER_SIZE, &bytes, CU_LAUNCH_PARAM_END};
+	bool buffered = how == "buffer" || how == "buffer-config";
+	void **one_by_one = buffered ? nullptr : arguments, **packed = buffered ? in_one : nullptr;
+	cudaLaunchConfig_t config = {dim3((unsigned)grid), dim3(BLOCK), 0, nullptr, nullptr, 0};
+	CUlaunchConfig drivers = {};
+	cudaFunction_t function;
+	CUresult result = CUDA_SUCCESS;
+
+	CHECK(cudaGetFuncBySymbol(&function, (const void *)scale));
+	drivers.gridDimX = (unsigned)grid;
+	drivers.blockDimX = BLOCK;
+	drivers.gridDimY = drivers.gridDimZ = drivers.blockDimY = drivers.blockDimZ = 1;
+	if (how == "config")
+		CHECK(cudaLaunchKernelEx(&config, scale, g, n, by));
+	else if (how == "configured")
+		CHECK(cudaLaunchKernelExC(&config, (const void *)scale, arguments));
+	else if (how == "cooperative")
+		CHECK(cudaLaunchCooperativeKernel((const void *)scale, dim3((unsigned)grid), dim3(BLOCK), arguments, 0, nullptr));
+	else if (how == "driver-config" || how == "buffer-config")
+		result = with_config(&drivers, (CUfunction)function, one_by_one, packed);
+	else
+		result = plain((CUfunction)function, (unsigned)grid, 1, 1, BLOCK, 1, 1, 0, nullptr, one_by_one, packed);
+	if (result != CUDA_SUCCESS) {
+		fprintf(stderr, "rough.cu: the driver says %d of a launch\n", (int)result);
+		exit(1);
+	}
 }
 
 // The scaling as a graph of one node, which is built once.
@@ -310,6 +371,8 @@ int main(int argc, char **argv)
 					set_scale(&l == &layers[0] ? &kept : nullptr, l.g, o.size, by, grid);
 				else if (added)
 					add_scale(graph, l.g, o.size, by, grid);
+				else if (!o.launch.empty())
+					launch_scale(o.launch, l.g, o.size, by, grid);
 				else
 					scale<<<grid, BLOCK, 0, captured ? capturing : 0>>>(l.g, o.size, by);
 			}
