@@ -54,6 +54,68 @@ TPCK_EXPORT int getentropy(void *buffer, size_t bytes)
 	return 0;
 }
 
+/* libc's own generators (glibc 2.36), which ask the kernel past any hook. */
+static void drawn(void *bytes, size_t count, void (*draw)(void *bytes, size_t count))
+{
+	struct tpck_thread *self = tpck_engine_enter();
+
+	if (self && (!tpck_engine_forward() || tpck_readable(bytes, count)) && tpck_engine_chance_answer(self, bytes, count)) {
+		tpck_engine_leave(self);
+		return;
+	}
+	draw(bytes, count);
+	if (self) {
+		tpck_engine_chance_note(self, bytes, count);
+		tpck_engine_leave(self);
+	}
+}
+
+/* A libc without them has no program that calls them, but one that asks whether they are there. */
+static void draw_bytes(void *bytes, size_t count)
+{
+	static void (*real)(void *, size_t);
+
+	if (!real)
+		real = (void (*)(void *, size_t))tpck_real_dlsym(RTLD_NEXT, "arc4random_buf");
+	if (real)
+		real(bytes, count);
+	else
+		for (size_t at = 0; at < count;) {
+			ssize_t got = syscall(SYS_getrandom, (char *)bytes + at, count - at, 0);
+
+			at += got > 0 ? (size_t)got : 0;
+		}
+}
+
+void arc4random_buf(void *bytes, size_t count);
+TPCK_EXPORT void arc4random_buf(void *bytes, size_t count)
+{
+	drawn(bytes, count, draw_bytes);
+}
+
+uint32_t arc4random(void);
+TPCK_EXPORT uint32_t arc4random(void)
+{
+	uint32_t value;
+
+	drawn(&value, sizeof value, draw_bytes);
+	return value;
+}
+
+/* Without a bias: of values below the greatest multiple of it. */
+uint32_t arc4random_uniform(uint32_t below);
+TPCK_EXPORT uint32_t arc4random_uniform(uint32_t below)
+{
+	uint32_t value, few = below ? -below % below : 0;
+
+	if (below < 2)
+		return 0;
+	do
+		value = arc4random();
+	while (value < few);
+	return value % below;
+}
+
 /* std::random_device::_M_getval(): RDRAND, no system call. The real one is looked for in libstdc++
  * itself, which is often outside the global scope. */
 unsigned int _ZNSt13random_device9_M_getvalEv(void *device);

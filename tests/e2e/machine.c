@@ -110,6 +110,7 @@ static void ask(const char *what)
 	const unsigned char *bytes = (void *)getauxval(AT_RANDOM);
 	unsigned char drawn[8] = {0};
 	long ticks;
+	size_t count = 0, all = 0;
 
 	text[0] = '\0';
 	if (strcmp(what, "getrusage") == 0 || strcmp(what, "getrusage by number") == 0) {
@@ -142,11 +143,24 @@ static void ask(const char *what)
 		sprintf(text, "%llu", (unsigned long long)space.f_bavail);
 	} else if (strcmp(what, "getpid") == 0) {
 		sprintf(text, "%d", (int)getpid());
+	} else if (strcmp(what, "environment") == 0) {
+		for (char **variable = environ; *variable; variable++, count++)
+			all += strlen(*variable);
+		sprintf(text, "%zu variables, %zu bytes", count, all);
 	} else if (strcmp(what, "at random") == 0) {
 		sprintf(text, "%02x%02x%02x%02x", bytes[0], bytes[1], bytes[2], bytes[3]);
 	} else if (strcmp(what, "getrandom by number") == 0) {
 		syscall(SYS_getrandom, drawn, sizeof drawn, 0);
 		sprintf(text, "%02x%02x%02x%02x", drawn[0], drawn[1], drawn[2], drawn[3]);
+	} else if (strcmp(what, "arc4random") == 0) {
+		/* glibc has them since 2.36. */
+		uint32_t (*number)(void) = (uint32_t (*)(void))dlsym(RTLD_DEFAULT, "arc4random"), (*below)(uint32_t) = (uint32_t (*)(uint32_t))dlsym(RTLD_DEFAULT, "arc4random_uniform");
+		void (*buffer)(void *, size_t) = (void (*)(void *, size_t))dlsym(RTLD_DEFAULT, "arc4random_buf");
+
+		if (number && below && buffer) {
+			buffer(drawn, sizeof drawn);
+			sprintf(text, "%02x%02x%02x%02x %u %u", drawn[0], drawn[1], drawn[2], drawn[3], number(), below(1000));
+		}
 	} else if (strncmp(what, "read ", 5) == 0) {
 		by_read(what + 5);
 	} else if (strncmp(what, "kept ", 5) == 0) {

@@ -14,7 +14,7 @@ import job
 GROUPS = {
     "use": ["getrusage", "getrusage by number", "times", "sysinfo", "getloadavg", "sched_getcpu"],
     "processors": ["affinity", "read /sys/devices/system/cpu/online", "read /proc/self/status"],
-    "chance": ["at random", "getrandom by number", "read /proc/sys/kernel/random/uuid", "stream /proc/sys/kernel/random/uuid", "read /proc/sys/kernel/random/boot_id"],
+    "chance": ["at random", "getrandom by number", "arc4random", "read /proc/sys/kernel/random/uuid", "stream /proc/sys/kernel/random/uuid", "read /proc/sys/kernel/random/boot_id"],
     "memory": ["pages", "read /proc/meminfo", "stream /proc/meminfo", "kept /proc/meminfo", "read /proc/self/statm", "read /proc/loadavg", "read /proc/uptime", "read /proc/stat",
                "stream /proc/vmstat", "read /sys/fs/cgroup/memory.current", "read /proc/pressure/cpu", "read /proc/no/such"],
     "process": ["read /proc/self/stat", "stream /proc/self/stat", "stream /proc/self/status", "read /proc/self/io"],
