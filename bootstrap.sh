@@ -25,7 +25,7 @@ libtcmalloc-minimal4 btrfs-progs libslurm-dev slurmctld slurmd slurm-client mung
 libopenmpi-dev openmpi-bin bindfs fuse3 iperf3 valgrind"
 
 # For `make check` alone, and for `make fuzz`.
-lint_packages="clang-format"
+check_packages="clang-format ruby"
 fuzz_packages="clang libclang-rt-dev"
 more_packages=
 
@@ -333,7 +333,7 @@ demo-torch)
 	srcdir=$top builddir=$dir exec python3 -B "$top/tests/torch/demo.py"
 	;;
 check)
-	more_packages=$lint_packages
+	more_packages=$check_packages
 	build "${2:-}"
 	exec make -k -j"$jobs" check-without-frameworks
 	;;

@@ -23,6 +23,10 @@ _Atomic bool tpck_caches_hiding_now;
 static uint64_t hidden_from, hidden_to;
 extern char **environ;
 
+/* What the variable says, of one length: a resumed program finds as many variables, and as long ones, as it did in its first run. */
+#define LINE VARIABLE "=%020" PRIu64 "-%020" PRIu64
+static char line[sizeof VARIABLE + 42] TPCK_LARGE_USED; /* in the environment, if it is not "" */
+
 /* ---- which folders ------------------------------------------------------------------------------ */
 
 /* Whether the path is FOLDER/BELOW or lies in it; `folder` may end with slashes, `below` is "" or begins with one. In line: most
@@ -110,20 +114,41 @@ bool tpck_caches_hold(const char *absolute)
 
 void tpck_caches_hide(uint64_t from_ns, uint64_t to_ns)
 {
-	char text[64];
+	char text[sizeof line];
 
 	hidden_from = from_ns;
 	hidden_to = to_ns;
-	snprintf(text, sizeof text, "%" PRIu64 "-%" PRIu64, from_ns, to_ns);
-	setenv(VARIABLE, text, 1);
+	snprintf(text, sizeof text, LINE, from_ns, to_ns);
+	if (line[0])
+		memcpy(line, text, sizeof line);
+	else
+		setenv(VARIABLE, text + sizeof VARIABLE, 1);
 	atomic_store(&tpck_caches_hiding_now, true);
+}
+
+/* As setenv() does it, but a short program may never allocate: an array of somebody else's is what libc expects of `environ`, and copies when it has to. */
+TPCK_AT_START void tpck_caches_hide_none(void)
+{
+	static char *few[256] TPCK_LARGE_USED;
+	size_t count = 0;
+
+	if (getenv(VARIABLE))
+		return;
+	while (environ && environ[count])
+		count++;
+	if (count + 2 > sizeof few / sizeof *few)
+		return;
+	snprintf(line, sizeof line, LINE, (uint64_t)0, (uint64_t)0);
+	memcpy(few, environ, count * sizeof *few);
+	few[count] = line;
+	environ = few;
 }
 
 TPCK_AT_START void tpck_caches_inherit(void)
 {
 	const char *text = getenv(VARIABLE);
 
-	if (text && sscanf(text, "%" SCNu64 "-%" SCNu64, &hidden_from, &hidden_to) == 2)
+	if (text && sscanf(text, "%" SCNu64 "-%" SCNu64, &hidden_from, &hidden_to) == 2 && hidden_to)
 		atomic_store(&tpck_caches_hiding_now, true);
 }
 

@@ -23,6 +23,8 @@ extern _Atomic bool tpck_caches_hiding_now __attribute__((visibility("hidden")))
 /* From here on, in this process and in those that it starts, files there that came to be in [from, to) are hidden
  * (nanoseconds since 1970, by tpck_clock_coarse_ns()). Not while other threads run: it changes the environment. */
 void tpck_caches_hide(uint64_t from_ns, uint64_t to_ns);
+/* At the start of a program that may be resumed: none is, but its environment has what says so. */
+void tpck_caches_hide_none(void);
 /* At the start of a process: as the one that started it does. */
 void tpck_caches_inherit(void);
 

@@ -17,7 +17,7 @@ GROUPS = {
     "chance": ["at random", "getrandom by number", "arc4random", "read /proc/sys/kernel/random/uuid", "stream /proc/sys/kernel/random/uuid", "read /proc/sys/kernel/random/boot_id"],
     "memory": ["pages", "read /proc/meminfo", "stream /proc/meminfo", "kept /proc/meminfo", "read /proc/self/statm", "read /proc/loadavg", "read /proc/uptime", "read /proc/stat",
                "stream /proc/vmstat", "read /sys/fs/cgroup/memory.current", "read /proc/pressure/cpu", "read /proc/no/such"],
-    "process": ["read /proc/self/stat", "stream /proc/self/stat", "stream /proc/self/status", "read /proc/self/io"],
+    "process": ["read /proc/self/stat", "stream /proc/self/stat", "stream /proc/self/status", "read /proc/self/io", "environment"],
     "space": ["space"],
     "folders": ["scandir out", "glob out/*"],
 }

@@ -36,6 +36,15 @@ static void put(const char *name)
 		close(fd);
 }
 
+static size_t variables(void)
+{
+	size_t count = 0;
+
+	while (environ[count])
+		count++;
+	return count;
+}
+
 /* Longer than a file system's clock stands still. */
 static uint64_t later(void)
 {
@@ -141,6 +150,24 @@ static void hidden(void)
 	}
 	waitpid(child, &status, 0);
 	tap_ok(WIFEXITED(status) && WEXITSTATUS(status) == 0, "what says nothing hides nothing", NULL);
+	child = fork();
+	if (!child) {
+		size_t before, length;
+
+		atomic_store(&tpck_caches_hiding_now, false);
+		unsetenv("_TRANSPCKPT_CACHES_HIDDEN");
+		before = variables();
+		tpck_caches_hide_none();
+		tpck_caches_inherit();
+		length = strlen(getenv("_TRANSPCKPT_CACHES_HIDDEN"));
+		if (atomic_load(&tpck_caches_hiding_now) || variables() != before + 1)
+			_exit(1);
+		tpck_caches_hide(1, UINT64_MAX);
+		tpck_caches_inherit();
+		_exit(variables() != before + 1 || strlen(getenv("_TRANSPCKPT_CACHES_HIDDEN")) != length || !refused("cache/after"));
+	}
+	waitpid(child, &status, 0);
+	tap_ok(WIFEXITED(status) && WEXITSTATUS(status) == 0, "where nothing is hidden the environment is as large", NULL);
 	atomic_store(&tpck_caches_hiding_now, false);
 	tpck_caches_inherit();
 	tap_ok(refused("cache/first") && !refused("cache/after"), "a process that it starts sees the same", NULL);
