@@ -10,6 +10,8 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/select.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -29,7 +31,7 @@
 #define ANSWER_NS 600000000000ull
 /* How long all threads may stand at the boundary without doing anything, with something to be started. */
 #define STILL_NS 2000000000ull
-/* How long one of them may wait for what a program says that begins behind it. */
+/* How long one of them may wait for what a program says that begins behind it, or for what happens to files. */
 #define OUTPUT_NS 4000000000ull
 enum { POLLED_MOST = 64 };
 
@@ -169,6 +171,70 @@ static void look_for_output(void)
 	tpck_resume_diverged(text);
 }
 
+/* Whether this descriptor tells of what happens to files (inotify, fanotify). */
+static bool is_watch(int fd)
+{
+	char path[40], kind[64];
+	ssize_t got;
+
+	snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+	got = tpck_sys_readlink(path, kind, sizeof kind - 1);
+	kind[got > 0 ? got : 0] = '\0';
+	return strncmp(kind, "anon_inode:", 11) == 0 && strstr(kind, "notify");
+}
+
+/* Of an epoll descriptor: whether one of those that it waits for tells of that. */
+static bool is_watch_below(int epoll)
+{
+	char path[48], text[4096];
+	ssize_t got;
+	int fd;
+
+	snprintf(path, sizeof path, "/proc/self/fdinfo/%d", epoll);
+	fd = tpck_sys_openat(AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0);
+	got = fd >= 0 ? tpck_sys_read(fd, text, sizeof text - 1) : -1;
+	if (fd >= 0)
+		tpck_sys_close(fd);
+	text[got > 0 ? got : 0] = '\0';
+	for (const char *at = text; (at = strstr(at, "tfd:")); at += 4)
+		if (is_watch(atoi(at + 4)))
+			return true;
+	return false;
+}
+
+/* Whether a thread that is on its way to the boundary waits for the kernel to tell of files. Of the program's own, which are in memory, it tells nothing. */
+static bool watches_files(void)
+{
+	uint32_t count;
+	const struct tpck_thread *threads = tpck_threads(&count);
+	long call, first, second;
+	bool watches = false;
+
+	for (uint32_t i = 0; i < count && !watches; i++) {
+		if (threads[i].ours || !atomic_load(&threads[i].alive) || !threads[i].operations || tpck_forward_at_end(&threads[i]) ||
+		    !is_in(&threads[i], &call, &first, &second))
+			continue;
+		watches = (reads(call) && is_watch((int)first)) ||
+			  ((call == SYS_epoll_wait || call == SYS_epoll_pwait || call == SYS_epoll_pwait2) && is_watch_below((int)first));
+		for (long k = 0; (call == SYS_poll || call == SYS_ppoll) && k < second && k < POLLED_MOST && !watches; k++) {
+			const struct pollfd *polled = (const struct pollfd *)first + k;
+
+			watches = tpck_readable(polled, sizeof *polled) && polled->events & POLLIN && is_watch(polled->fd);
+		}
+		for (int fd = 0; (call == SYS_select || call == SYS_pselect6) && fd < first && fd < FD_SETSIZE && !watches; fd++)
+			watches = tpck_readable((const void *)second, sizeof(fd_set)) && FD_ISSET(fd, (const fd_set *)second) && is_watch(fd);
+	}
+	return watches;
+}
+
+static void look_for_events(void)
+{
+	static struct idle idle;
+
+	if (idle_ns(&idle, watches_files()) > OUTPUT_NS)
+		tpck_resume_diverged("what happens to files is waited for (inotify), which is not told while the program's own files are in memory");
+}
+
 /* A thread may wait for an answer that the record does not have, and all others for that thread. */
 static void look_for_answer(void)
 {
@@ -231,6 +297,7 @@ void tpck_stillness_look(void)
 	look_for_children();
 	look_for_answer();
 	look_for_output();
+	look_for_events();
 	if (going || (stop == TPCK_PROGRAMS_GO && connects == TPCK_NETWORK_GO) || !tpck_forward_complete())
 		return;
 	if (stop != TPCK_PROGRAMS_STOP && connects != TPCK_NETWORK_STOP && !is_still(polls))

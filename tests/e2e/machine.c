@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A program that goes by what the machine says of itself. Preloaded into a trainer: with every fifth copy to the host it asks what $MACHINE names,
- * with commas between, and has the device do as much work as the answers say. The file `said` gets a line for each: when, what, and the answer.
+ * with commas between, and has the device do as much work as the answers say, but with $MACHINE_NOTED. The file `said` gets a line for each: when, what, and the answer.
  */
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/auxv.h>
+#include <sys/inotify.h>
 #include <sys/resource.h>
 #include <sys/statvfs.h>
 #include <sys/syscall.h>
@@ -71,6 +72,57 @@ static void by_stream(const char *path)
 	if (from)
 		fclose(from);
 	text[count] = '\0';
+}
+
+/* As pynvml does it, by the library that $MACHINE_NVML names. */
+static void by_nvml(void)
+{
+	static void *library, *device;
+	static int (*temperature)(void *, int, unsigned *), (*use)(void *, unsigned *);
+	unsigned degrees = 0, rates[2] = {0};
+
+	if (!library) {
+		library = dlopen(getenv("MACHINE_NVML"), RTLD_NOW);
+		((int (*)(void))dlsym(library, "nvmlInit_v2"))();
+		((int (*)(unsigned, void **))dlsym(library, "nvmlDeviceGetHandleByIndex_v2"))(0, &device);
+		temperature = (int (*)(void *, int, unsigned *))dlsym(library, "nvmlDeviceGetTemperature");
+		use = (int (*)(void *, unsigned *))dlsym(library, "nvmlDeviceGetUtilizationRates");
+	}
+	temperature(device, 0, &degrees);
+	use(device, rates);
+	sprintf(text, "%u degrees, %u %u in use", degrees, rates[0], rates[1]);
+}
+
+/* What came to be in the program's own folder since the last time, in the order in which the kernel tells it. */
+static void by_inotify(void)
+{
+	static int fd = -1;
+	char buffer[8192] __attribute__((aligned(8)));
+	ssize_t got;
+
+	if (fd < 0) {
+		fd = inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
+		inotify_add_watch(fd, "out", IN_CREATE | IN_MOVED_TO | IN_CLOSE_WRITE);
+	}
+	while ((got = read(fd, buffer, sizeof buffer)) > 0)
+		for (char *at = buffer; at < buffer + got && strlen(text) < TEXT / 2; at += sizeof(struct inotify_event) + ((struct inotify_event *)at)->len)
+			sprintf(text + strlen(text), " %x:%s", ((struct inotify_event *)at)->mask, ((struct inotify_event *)at)->len ? ((struct inotify_event *)at)->name : "");
+}
+
+/* Waits until it is told of a file that it has made itself. */
+static void by_waiting(void)
+{
+	static int fd = -1, number;
+	char buffer[8192], name[40];
+
+	if (fd < 0) {
+		fd = inotify_init1(IN_CLOEXEC);
+		inotify_add_watch(fd, "out", IN_CLOSE_WRITE);
+	}
+	sprintf(name, "out/note-%d", ++number);
+	close(open(name, O_CREAT | O_WRONLY, 0644));
+	(void)!read(fd, buffer, sizeof buffer);
+	sprintf(text, "%d is there", number);
 }
 
 /* The order in which a folder tells its names. */
@@ -161,6 +213,12 @@ static void ask(const char *what)
 			buffer(drawn, sizeof drawn);
 			sprintf(text, "%02x%02x%02x%02x %u %u", drawn[0], drawn[1], drawn[2], drawn[3], number(), below(1000));
 		}
+	} else if (strcmp(what, "nvml") == 0) {
+		by_nvml();
+	} else if (strcmp(what, "inotify waits") == 0) {
+		by_waiting();
+	} else if (strcmp(what, "inotify") == 0) {
+		by_inotify();
 	} else if (strncmp(what, "read ", 5) == 0) {
 		by_read(what + 5);
 	} else if (strncmp(what, "kept ", 5) == 0) {
@@ -216,7 +274,7 @@ static void go_by_machine(int number)
 	if (to)
 		fclose(to);
 	/* Of the device's work the size is known, so another one would be found. */
-	cudaMemset(memory, 0, 4 * (1 + (size_t)work % 10000));
+	cudaMemset(memory, 0, getenv("MACHINE_NOTED") ? 4 : 4 * (1 + (size_t)work % 10000));
 	free(list);
 }
 

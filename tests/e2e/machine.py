@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# needs: cores=0.9 about=20s
+# needs: cores=0.9 about=35s
 """A trainer that goes by what the machine says of itself (use of processors, free memory, load, counts of processors, disk space, random bytes, files of /proc
 and /sys) is killed and started again: it is told what it was told, and goes on. Use of processors does not get less."""
 import os
@@ -85,25 +85,43 @@ def goes_by(checks, group):
         checks.ok(not this.differences(), f"{group}: and the trainer wrote the same bytes", *this.differences())
 
 
-def who(checks):
-    """Who the process is is this run's, so that signals and pid files are right: work that follows it is refused with a line."""
-    with job.Place() as place:
-        this = job.Job(place, "gpt", "--seed", "3", "--steps", "160")
-        this.environment.update(LD_PRELOAD=job.built(place, "machine.so", "machine.c"), MACHINE="getpid")
-        this.run_plain()
-        this.killed_at(60)
-        last = this.start()
-        status = last.wait()
-        said = [line for line in last.said().splitlines() if "starting the program again" in line]
-        checks.ok(status == 0 and len(said) == 1 and job.Job.resumed_at(last) is None, f"who: begins anew, with a line: {said}", status, this.story())
-        checks.ok(not this.differences(), "who: to the same end", *this.differences())
+# What is not in the record: who the process is, so that signals and pid files are right; what the device's management library says; of what happens to files the
+# kernel tells a program nothing while these are in memory.
+UNRECORDED = {"who": "getpid", "nvml": "nvml", "inotify": "inotify", "waits": "inotify waits"}
+
+
+def is_told_otherwise(checks, group):
+    """Work that follows it is refused with a line; what only a file holds of it goes on. Who waits for what is not told is not waited for."""
+    for noted in (False, True) if group != "waits" else (False,):
+        with job.Place() as place:
+            this = job.Job(place, "gpt", "--seed", "3", "--steps", "160", "--save-every", "7")
+            this.environment.update(LD_PRELOAD=job.built(place, "machine.so", "machine.c"), MACHINE=UNRECORDED[group], **({"MACHINE_NOTED": "1"} if noted else {}))
+            if group == "nvml":
+                this.environment["MACHINE_NVML"] = job.built(place, "gauges.so", "gauges.c")
+            this.run_plain()
+            this.killed_at(60)
+            was = lines(os.path.join(this.work, "said"))
+            last = this.start()
+            status = last.wait()
+            said = [line for line in last.said().splitlines() if "starting the program again" in line]
+            said = [line for line in said if group != "waits" or "waited for (inotify)" in line]
+            kept, at = lines(os.path.join(this.work, "said")), job.Job.resumed_at(last)
+            if noted:
+                checks.ok(status == 0 and at and not said, f"{group}: where only a file holds it, it goes on at step {at}", status, this.story())
+            else:
+                checks.ok(status == 0 and len(said) == 1 and at is None, f"{group}: begins anew, with a line: {said}", status, this.story())
+            count = len(lines(os.path.join(os.path.dirname(this.plain), "said")))
+            # A program that begins anew leaves what it wrote before, as without the library.
+            checks.ok([int(line.split(" ", 1)[0]) for line in kept][0 if noted else -count:] == list(range(1, count + 1)), f"{group}: each once", count, *kept[:2], *kept[-2:])
+            checks.ok(len({line.split(": ", 1)[1] for line in was}) > 1 or group == "who", f"{group}: it is told different things", *was[:4])
+            checks.ok(not this.differences(), f"{group}: to the same end", *this.differences())
 
 
 def main():
     checks = job.Checks()
-    for group in sys.argv[1:] or [*GROUPS, "who"]:
-        if group == "who":
-            who(checks)
+    for group in sys.argv[1:] or [*GROUPS, *UNRECORDED]:
+        if group in UNRECORDED:
+            is_told_otherwise(checks, group)
         else:
             goes_by(checks, group)
     checks.end()
