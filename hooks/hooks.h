@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <sys/socket.h>
 
+#include "runtime/follow/follow.h"
 #include "runtime/programs/programs.h"
 
 void tpck_hooks_cuda(void);
@@ -33,12 +34,14 @@ struct tpck_hooks_stream {
 	size_t held_back;
 	int fd, cancels; /* -1: nobody counts */
 	bool unsure;     /* it is not known how many bytes it held back */
+	bool changes;    /* tpck_follow_changed() gets it */
 };
 void tpck_hooks_stream_begins_slow(struct tpck_hooks_stream *at, FILE *stream);
 void tpck_hooks_stream_ended_slow(const struct tpck_hooks_stream *at, size_t more, bool good);
 static inline void tpck_hooks_stream_begins(struct tpck_hooks_stream *at, FILE *stream)
 {
 	at->fd = -1;
+	at->changes = tpck_follow_writes_to(stream->_fileno);
 	if (tpck_programs_child_some())
 		tpck_hooks_stream_begins_slow(at, stream);
 }
@@ -46,6 +49,7 @@ static inline void tpck_hooks_stream_ended(const struct tpck_hooks_stream *at, s
 {
 	if (__builtin_expect(at->fd >= 0, 0))
 		tpck_hooks_stream_ended_slow(at, more, good);
+	tpck_follow_changed(at->changes);
 }
 /* How many bytes the characters are in a file. False: some are none. */
 bool tpck_hooks_wide_bytes(const wchar_t *text, size_t count, size_t *bytes);

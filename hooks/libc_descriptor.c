@@ -40,6 +40,7 @@ TPCK_EXPORT int fclose(FILE *stream)
 	static int (*real)(FILE *);
 	uint64_t closing;
 	int result, error, lost;
+	bool changes;
 
 	/* libc's waits for the program, too. */
 	if (tpck_hooks_popened(stream))
@@ -50,7 +51,9 @@ TPCK_EXPORT int fclose(FILE *stream)
 
 	if (!real)
 		real = REAL(fclose);
+	changes = tpck_follow_writes_to(fileno(stream));
 	result = real(stream);
+	tpck_follow_changed(changes);
 	/* What a stream could not write is missing. */
 	error = tpck_files_closed(closing, result == 0 && !lost);
 	error = lost ? lost : error;

@@ -394,13 +394,22 @@ static int flush_all(int (*real)(FILE *))
 	return real(NULL) ? EOF : result;
 }
 
+static int flush_each(int (*real)(FILE *))
+{
+	bool changes = tpck_follow_changes();
+	int result = tpck_programs_child_some() ? flush_all(real) : real(NULL);
+
+	tpck_follow_changed(changes);
+	return result;
+}
+
 TPCK_EXPORT int fflush(FILE *stream)
 {
 	struct tpck_hooks_stream at;
 
 	REAL(fflush);
 	if (!stream)
-		return tpck_programs_child_some() ? flush_all(real) : real(stream);
+		return flush_each(real);
 	begins(&at, stream);
 	return ended(&at, 0, real(stream));
 }
@@ -411,7 +420,7 @@ TPCK_EXPORT int fflush_unlocked(FILE *stream)
 
 	REAL(fflush_unlocked);
 	if (!stream)
-		return tpck_programs_child_some() ? flush_all(real) : real(stream);
+		return flush_each(real);
 	begins(&at, stream);
 	return ended(&at, 0, real(stream));
 }

@@ -17,6 +17,7 @@
 #include "hooks/hooks.h"
 #include "hooks/libc.h"
 #include "runtime/files/files.h"
+#include "runtime/follow/follow.h"
 #include "runtime/network/network.h"
 #include "runtime/programs/programs.h"
 #include "shim/driver.h"
@@ -37,13 +38,16 @@ TPCK_EXPORT ssize_t write(int fd, const void *buffer, size_t bytes)
 {
 	int grows;
 	ssize_t done;
+	bool changes;
 
 	if (tpck_programs_drops(fd) || mutes(fd))
 		return (ssize_t)bytes;
 	grows = tpck_files_grows(fd, -1, bytes);
 	REAL(write);
 	tpck_programs_child_writing(fd, bytes);
+	changes = tpck_follow_writes_to(fd);
 	done = grows < 0 ? -1 : real(fd, buffer, bytes);
+	tpck_follow_changed(changes);
 	tpck_programs_child_wrote(fd, bytes, done);
 	tpck_files_grown(grows);
 	tpck_files_wrote(fd, buffer, done);
@@ -72,13 +76,16 @@ TPCK_EXPORT ssize_t writev(int fd, const struct iovec *parts, int count)
 {
 	int grows;
 	ssize_t done;
+	bool changes;
 
 	if ((tpck_programs_drops(fd) || mutes(fd)) && count >= 0 && count <= IOV_MAX && tpck_readable(parts, (size_t)count * sizeof *parts))
 		return (ssize_t)sum_all(parts, count);
 	grows = tpck_files_grows(fd, -1, sum(parts, count));
 	REAL(writev);
 	tpck_programs_child_writing(fd, 0);
+	changes = tpck_follow_writes_to(fd);
 	done = grows < 0 ? -1 : real(fd, parts, count);
+	tpck_follow_changed(changes);
 	tpck_programs_child_wrote(fd, 0, done);
 	tpck_files_grown(grows);
 	if (__builtin_expect(done >= TPCK_FILES_MUCH, 0))
@@ -91,9 +98,12 @@ TPCK_EXPORT ssize_t pwrite(int fd, const void *buffer, size_t bytes, off_t at)
 {
 	int grows = tpck_files_grows(fd, at, bytes);
 	ssize_t done;
+	bool changes;
 
 	REAL(pwrite);
+	changes = tpck_follow_writes_to(fd);
 	done = grows < 0 ? -1 : real(fd, buffer, bytes, at);
+	tpck_follow_changed(changes);
 	tpck_programs_child_wrote(fd, 0, done);
 	tpck_files_grown(grows);
 	tpck_files_wrote(fd, buffer, done);
@@ -109,9 +119,12 @@ TPCK_EXPORT ssize_t pwritev(int fd, const struct iovec *parts, int count, off_t 
 {
 	int grows = tpck_files_grows(fd, at, sum(parts, count));
 	ssize_t done;
+	bool changes;
 
 	REAL(pwritev);
+	changes = tpck_follow_writes_to(fd);
 	done = grows < 0 ? -1 : real(fd, parts, count, at);
+	tpck_follow_changed(changes);
 	tpck_programs_child_wrote(fd, 0, done);
 	tpck_files_grown(grows);
 	if (__builtin_expect(done >= TPCK_FILES_MUCH, 0))
@@ -146,9 +159,12 @@ TPCK_EXPORT ssize_t pwritev2(int fd, const struct iovec *parts, int count, off_t
 {
 	int grows = tpck_files_grows(fd, begins(fd, at, flags), sum(parts, count));
 	ssize_t done;
+	bool changes;
 
 	REAL(pwritev2);
+	changes = tpck_follow_writes_to(fd);
 	done = grows < 0 ? -1 : real(fd, parts, count, at, flags);
+	tpck_follow_changed(changes);
 	tpck_files_grown(grows);
 	if (__builtin_expect(done >= TPCK_FILES_MUCH, 0))
 		tpck_files_wrote_parts(fd, parts, (size_t)done);
@@ -169,12 +185,15 @@ long tpck_hooks_write(long number, long fd, long from, long count, long at, long
 	int64_t begin = number == SYS_write || number == SYS_writev ? -1 : at;
 	int grows;
 	long done;
+	bool changes;
 
 	if (number != SYS_pwritev2)
 		flags = 0;
 	grows = tpck_files_grows((int)fd, begins((int)fd, begin, (int)flags), bytes);
 	tpck_programs_child_writing((int)fd, plain ? bytes : 0);
+	changes = tpck_follow_writes_to((int)fd);
 	done = grows < 0 ? -1 : syscall(number, fd, from, count, at, high, flags);
+	tpck_follow_changed(changes);
 	tpck_programs_child_wrote((int)fd, plain ? bytes : 0, done);
 	tpck_files_grown(grows);
 	if (plain)
@@ -223,8 +242,10 @@ TPCK_EXPORT size_t fwrite_unlocked(const void *restrict buffer, size_t size, siz
 TPCK_EXPORT int ftruncate(int fd, off_t bytes)
 {
 	int grows = tpck_files_grows(fd, 0, bytes < 0 ? 0 : (uint64_t)bytes);
+	bool changes = tpck_follow_writes_to(fd);
 	int result = grows < 0 ? -1 : (int)syscall(SYS_ftruncate, fd, bytes);
 
+	tpck_follow_changed(changes);
 	tpck_files_grown(grows);
 	return result;
 }

@@ -96,6 +96,24 @@ static inline bool tpck_follow_shows(void)
 	return __builtin_expect(atomic_load_explicit(&tpck_still_open_aliases, memory_order_relaxed) != 0 ||
 				atomic_load_explicit(&tpck_overlay_scratch, memory_order_relaxed), 0);
 }
+/* Around a call of the program that changes a file, by a path or by a descriptor. While running forward it waits as the real files come to be what the overlay
+ * says: what it wrote to a scratch file meanwhile would be lost. tpck_follow_changed() gets what the first one gave. */
+bool tpck_follow_changes_slow(void);
+bool tpck_follow_writes_to_slow(int fd);
+void tpck_follow_changed_slow(void);
+static inline bool tpck_follow_changes(void)
+{
+	return __builtin_expect(atomic_load_explicit(&tpck_overlay_scratch, memory_order_relaxed), 0) && tpck_follow_changes_slow();
+}
+static inline bool tpck_follow_writes_to(int fd)
+{
+	return __builtin_expect(atomic_load_explicit(&tpck_overlay_scratch, memory_order_relaxed), 0) && tpck_follow_writes_to_slow(fd);
+}
+static inline void tpck_follow_changed(bool changes)
+{
+	if (__builtin_expect(changes, 0))
+		tpck_follow_changed_slow();
+}
 /* A program has ended that this thread had started: what is at paths that the trainer does not write itself may be another thing since. */
 void tpck_follow_others_ran(void);
 /* Whether the path lies in a temporary file or folder that the program has made while running forward. Takes no lock. */

@@ -256,6 +256,11 @@ void tpck_temporary_forget(void);
 
 struct tpck_overlay_entry;
 
+/* ---- standstill.c ---- */
+/* No call of another thread's changes a file from here on until the end. */
+void tpck_standstill_begin(void);
+void tpck_standstill_end(void);
+
 /* ---- still_open.c ---- */
 /* All entries of the overlay; the real files are what they say already. 0 or -errno and why. */
 int tpck_still_open_settle(struct tpck_overlay_entry **entries, uint32_t count, char *why, size_t size);

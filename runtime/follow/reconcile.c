@@ -367,7 +367,7 @@ static int entry_settle(struct tpck_overlay_entry *const *all, uint32_t i)
 	return absent_settle(entry);
 }
 
-int tpck_follow_inject(uint64_t step, char *why, size_t size)
+static int all_settle(uint64_t step, char *why, size_t size)
 {
 	struct tpck_overlay_entry **all;
 	uint32_t all_count;
@@ -414,6 +414,16 @@ int tpck_follow_inject(uint64_t step, char *why, size_t size)
 		}
 	free(all);
 	return 0;
+}
+
+int tpck_follow_inject(uint64_t step, char *why, size_t size)
+{
+	int result;
+
+	tpck_standstill_begin();
+	result = all_settle(step, why, size);
+	tpck_standstill_end();
+	return result;
 }
 
 void tpck_follow_injected(void)

@@ -11,6 +11,16 @@
 #include "runtime/follow/caches.h"
 #include "runtime/follow/follow_private.h"
 
+/* A call that changes what is at a path, in its turn (standstill.c). */
+#define CHANGES(CALL)                                       \
+	__extension__({                                     \
+		bool changes_ = tpck_follow_changes();      \
+		int result_ = CALL;                         \
+                                                       \
+		tpck_follow_changed(changes_);              \
+		result_;                                    \
+	})
+
 static const struct tpck_layer *below(const struct tpck_at *at)
 {
 	return at->recorded || tpck_held_kept() ? &tpck_layer_follow : &tpck_layer_pending;
@@ -21,6 +31,15 @@ static enum tpck_held_change opening(int flags)
 	return flags & O_CREAT ? TPCK_HELD_MAKES : tpck_follow_writes(flags) ? TPCK_HELD_CHANGES : TPCK_HELD_READS;
 }
 
+static int open_below(const struct tpck_at *at, int flags, mode_t mode)
+{
+	bool changes = (tpck_follow_writes(flags) || flags & O_CREAT) && tpck_follow_changes();
+	int fd = below(at)->open(at, flags, mode);
+
+	tpck_follow_changed(changes);
+	return fd;
+}
+
 static int top_open(const struct tpck_at *at, int flags, mode_t mode)
 {
 	int fd;
@@ -29,7 +48,7 @@ static int top_open(const struct tpck_at *at, int flags, mode_t mode)
 		tpck_held_changes(at, opening(flags));
 	if (tpck_follow_sees() && tpck_seen_open(at, flags, &fd))
 		return fd;
-	return tpck_caches_refuse(at->folder, at->path, flags) ? -1 : below(at)->open(at, flags, mode);
+	return tpck_caches_refuse(at->folder, at->path, flags) ? -1 : open_below(at, flags, mode);
 }
 
 static int top_stat(const struct tpck_at *at, struct stat *found, int flags)
@@ -72,50 +91,50 @@ static ssize_t top_readlink(const struct tpck_at *at, char *target, size_t size)
 static int top_truncate(const struct tpck_at *at, off_t bytes)
 {
 	tpck_held_changes(at, TPCK_HELD_CHANGES);
-	return tpck_caches_refuse(at->folder, at->path, 0) ? -1 : below(at)->truncate(at, bytes);
+	return tpck_caches_refuse(at->folder, at->path, 0) ? -1 : CHANGES(below(at)->truncate(at, bytes));
 }
 
 static int top_chmod(const struct tpck_at *at, mode_t mode)
 {
 	tpck_held_changes(at, TPCK_HELD_CHANGES);
-	return below(at)->chmod(at, mode);
+	return CHANGES(below(at)->chmod(at, mode));
 }
 
 static int top_times(const struct tpck_at *at, const struct timespec times[2], int flags)
 {
 	tpck_held_changes(at, TPCK_HELD_CHANGES);
-	return below(at)->times(at, times, flags);
+	return CHANGES(below(at)->times(at, times, flags));
 }
 
 static int top_mkdir(const struct tpck_at *at, mode_t mode)
 {
 	tpck_held_changes(at, TPCK_HELD_MAKES);
-	return below(at)->mkdir(at, mode);
+	return CHANGES(below(at)->mkdir(at, mode));
 }
 
 static int top_symlink(const char *target, const struct tpck_at *at)
 {
 	tpck_held_changes(at, TPCK_HELD_MAKES);
-	return tpck_caches_refuse(at->folder, at->path, O_CREAT) ? -1 : below(at)->symlink(target, at);
+	return tpck_caches_refuse(at->folder, at->path, O_CREAT) ? -1 : CHANGES(below(at)->symlink(target, at));
 }
 
 static int top_link(const struct tpck_at *from, const struct tpck_at *to, int flags)
 {
 	tpck_held_changes(to, TPCK_HELD_MAKES);
-	return tpck_caches_refuse(to->folder, to->path, O_CREAT) ? -1 : below(from)->link(from, to, flags);
+	return tpck_caches_refuse(to->folder, to->path, O_CREAT) ? -1 : CHANGES(below(from)->link(from, to, flags));
 }
 
 static int top_unlink(const struct tpck_at *at, int flags)
 {
 	tpck_held_changes(at, TPCK_HELD_REMOVES);
-	return below(at)->unlink(at, flags);
+	return CHANGES(below(at)->unlink(at, flags));
 }
 
 static int top_rename(const struct tpck_at *from, const struct tpck_at *to, unsigned flags)
 {
 	tpck_held_changes(from, TPCK_HELD_REMOVES);
 	tpck_held_changes(to, TPCK_HELD_MAKES);
-	return tpck_caches_refuse(from->folder, from->path, 0) ? -1 : below(from)->rename(from, to, flags);
+	return tpck_caches_refuse(from->folder, from->path, 0) ? -1 : CHANGES(below(from)->rename(from, to, flags));
 }
 
 static const char *top_place(const struct tpck_at *at, bool follow, bool changes, char *buffer)

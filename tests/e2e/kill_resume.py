@@ -44,6 +44,8 @@ CASES = {
     "classifier-mapped-churn": [*CLASSIFIER, "--seed", "5", "--churn"],
     # Another thread takes and frees device memory.
     "gpt-freeing": [*GPT, "--steps", "120", "--async-loss"],
+    # Another thread saves what the device copied to pinned memory, and gives that back.
+    "gpt-pinned": [*GPT, "--steps", "120", "--async-loss"],
     # NCCL, with communicators of one rank.
     "ranks": RANKS,
     "ranks-chatty": [*RANKS, "--chatty"],
@@ -104,7 +106,7 @@ def check(checks, rng, case, kills, tries=3):
         arguments = [*CASES[name], "--steps", str(10 * kills)] if kills > 8 else CASES[name]
         arguments = [place.trainer(a) if a.endswith(".so") else a for a in job.scaled(arguments)]
         this = job.Job(place, *arguments)
-        for habit in ("mapped", "freeing"):
+        for habit in ("mapped", "freeing", "pinned"):
             if f"-{habit}" in name:
                 this.environment["LD_PRELOAD"] = job.built(place, f"{habit}.so", f"{habit}.c")
         if name == "gpt-own-resume":
