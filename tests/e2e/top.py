@@ -32,6 +32,7 @@ def plain(checks, place):
     first, second = rows
     shown = place.shown()[-1]
     checks.ok(int(first["pid"]) == shown["pid"] and first["state"] == "capturing", "it is the process that runs", done.stdout, shown)
+    checks.ok("nothing is captured" not in done.stdout, "of one that is protected it does not say that nothing is captured", done.stdout)
     checks.ok(int(first["step"]) < int(second["step"]) <= shown["iterations"], "it comes forward", done.stdout)
     checks.ok(0 < int(second["held"]) <= int(second["step"]) and int(second["durable"]) + int(second["lag"] or 0) == int(second["step"]),
               "steps in memory and on disk, and how far behind", done.stdout)

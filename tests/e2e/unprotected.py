@@ -147,18 +147,26 @@ def infers(checks):
         checks.ok(status == 0 and UPLOADS not in start.said() and LINE in start.said(), "TRANSPCKPT_INFER=both: none either", status, start.said())
 
 
-def lines(place, batches, seconds, **settings):
-    """Status, and the lines that say it."""
+def lines(place, batches, seconds, look=None, **settings):
+    """Status, and the lines that say it. look: what is called once that is said, while the program runs."""
     kernels = os.path.join(place.build, "tests/sim/test_kernels.simimg")
     start = job.Start(place, [os.path.join(place.build, "transpckpt"), "run", "--", *place.runner, sys.executable, "-c", PROGRAM, kernels, str(batches), str(seconds)],
                       place.root, {**place.environment, "TRANSPCKPT_LOG": "warn", **settings}, "start")
+    if look and start.until(lambda: LINE in start.said()):
+        look()
     return start.wait(), [line for line in start.said().splitlines() if LINE in line], start.said()[-600:]
 
 
 def main():
     checks = job.Checks()
     with job.Place(TRANSPCKPT_STALL_SEC="2") as place:
-        status, found, said = lines(place, 300, 4)
+        told = []
+
+        def look():
+            """What top says of it, as show does."""
+            told[:] = [row["reason"] for row in place.shown() if row["running"]] + [place.command("top", "-n", "1", "j").stdout]
+        status, found, said = lines(place, 400, 8, look)
+        checks.ok(len(told) == 2 and told[0] and f"\n  nothing is captured: {told[0]}"[:100] in told[1], "top says under its row that nothing is captured, and why", *told)
         checks.ok(status == 0 and len(found) == 1 and "transpckpt show" in found[0], "200 batches, and a while later: one line", status, found, said)
         status, found, said = lines(place, 20, 3)
         checks.ok(status == 0 and not found, "few batches: none", status, found, said)
