@@ -159,10 +159,16 @@ static void say_no_twin(const char *why)
 	tpck_log_warn("the program has no twin: %s", why);
 }
 
+/* 0: the program is started once more in its place, at best. */
+static unsigned twins_wanted(void)
+{
+	return strcmp(engine->settings.twin, "spare") == 0 ? 0 : (unsigned)(engine->settings.twin[0] - '0');
+}
+
 /* The process that goes on from here may be another one. */
 static enum tpck_twin_role take_place(struct tpck_thread *self)
 {
-	struct tpck_supervised how = {.twins = engine->settings.twin[0] == '1', .stands_in = getenv(TPCK_TWIN_STANDS_IN) != NULL};
+	struct tpck_supervised how = {.twins = twins_wanted(), .stands_in = getenv(TPCK_TWIN_STANDS_IN) != NULL};
 	enum tpck_twin_role role = TPCK_TWIN_ALONE;
 	struct tpck_ranks ranks = {0};
 	const char *why = NULL;

@@ -57,6 +57,7 @@ static struct {
 	uint64_t generation, step;
 	struct tpck_log_position cut;
 	struct tpck_twin_says *says;       /* what others are told of this twin; NULL: nothing */
+	uint64_t begun_ns;                 /* CLOCK_MONOTONIC: since when it runs forward */
 	int input;                         /* the real standard input, or 0: it is in its place */
 } living TPCK_LARGE;
 
@@ -83,7 +84,7 @@ void tpck_following_end(const char *why)
 
 	tpck_follow_abandon();
 	tpck_programs_abandon();
-	if (atomic_load(&tpck_twin_page()->word) == TPCK_TWIN_TAKE_OVER)
+	if (atomic_load(&tpck_twin_own_place()->word) == TPCK_TWIN_TAKE_OVER)
 		tpck_log_warn("the twin cannot take over at step %llu: %s; the same command goes on when it is started again", (unsigned long long)living.step, why);
 	else
 		tpck_log(how_loud(), "the twin of process %d ends at step %llu: %s; the program is not touched by it%s%s%s", atomic_load(&tpck_twin_page()->living),
@@ -129,7 +130,7 @@ bool tpck_following_excuses(void)
 	struct tpck_twin_page *page = tpck_twin_page();
 	const char *on = engine->settings.twin_on;
 
-	if (!page || atomic_load(&page->living) != tpck_sys_getpid() || !atomic_load(&page->follows))
+	if (!page || atomic_load(&page->living) != tpck_sys_getpid() || !tpck_twin_nearest())
 		return false;
 	if (strcmp(on, "status") == 0 || strcmp(on, "any") == 0)
 		tpck_supervisor_excuse(TPCK_TWIN_ANY_STATUS);
@@ -139,18 +140,18 @@ bool tpck_following_excuses(void)
 /* Once the twin has come as near as it does, and then each time that it has come twice as far. What it says itself goes nowhere. */
 void tpck_following_tell(void)
 {
-	struct tpck_twin_page *page = tpck_twin_page();
+	const struct tpck_twin_place *nearest = tpck_twin_nearest();
 	static uint64_t said, said_ns;
 	uint64_t proven, now;
 
-	if (!page || !atomic_load(&page->twin) || !atomic_load(&page->follows))
+	if (!nearest)
 		return;
-	proven = atomic_load(&page->proven);
+	proven = atomic_load(&nearest->proven);
 	now = tpck_clock_monotonic_ns();
 	if (!proven || proven + proven / NEAR_PART + NEAR < engine->step || (said && (proven < 2 * said || now - said_ns < PROVEN_SAID_NS)))
 		return;
 	tpck_log_info("process %d repeats itself: its twin, process %d, has repeated %llu iterations of it, each call as in its record", tpck_sys_getpid(),
-		      atomic_load(&page->twin), (unsigned long long)proven);
+		      atomic_load(&nearest->process), (unsigned long long)proven);
 	said = proven;
 	said_ns = now;
 }
@@ -183,12 +184,12 @@ static bool newest(struct tpck_image_header *found)
 }
 
 /* Where it cannot be said, nobody is told. */
-static struct tpck_twin_says *say_in(const char *session)
+static struct tpck_twin_says *say_in(const char *session, const char *name)
 {
 	struct tpck_twin_says *says;
 	char path[300];
 
-	snprintf(path, sizeof path, "%s/" TPCK_TWIN_FILE, session);
+	snprintf(path, sizeof path, "%s/%s", session, name);
 	says = tpck_shared_file_new(path, sizeof *says);
 	if (!says)
 		return NULL;
@@ -196,6 +197,19 @@ static struct tpck_twin_says *say_in(const char *session)
 	says->takeovers = atomic_load(&tpck_twin_page()->takeovers);
 	says->magic = TPCK_TWIN_MAGIC;
 	return says;
+}
+
+/* What others are told of this twin. */
+static void say_of_twin(void)
+{
+	if (living.says)
+		tpck_sys_munmap(living.says, sizeof *living.says);
+	living.says = say_in(living.session, tpck_twin_own_place() == tpck_twin_page()->twin ? TPCK_TWIN_FILE : TPCK_TWIN_SECOND_FILE);
+	if (!living.says)
+		return;
+	living.says->begun_ns = living.begun_ns;
+	atomic_store(&living.says->step, living.step);
+	atomic_store(&living.says->process, tpck_sys_getpid());
 }
 
 static void goes_up_to(const struct tpck_image_header *image)
@@ -271,17 +285,17 @@ static bool lives(void)
  * cannot be put there stays. A program that is live does not depend on what becomes of that disk: all of it comes back. */
 static void *spill_main(void *unused)
 {
-	char prefix[300];
+	char sessions[256];
 
 	(void)unused;
 	tpck_thread_own();
 	pthread_setname_np(pthread_self(), "tpck-spill");
-	snprintf(prefix, sizeof prefix, "%s/log.", living.session);
+	snprintf(sessions, sizeof sessions, "%.*s", (int)(strrchr(living.session, '/') - living.session), living.session);
 	tpck_spill_limit(engine->settings.log_store);
 	while (!lives()) {
 		struct timespec pause = {1, 0};
 
-		while (tpck_following() && !tpck_spill_over() && (tpck_spill_nameless(prefix, engine->keep) || tpck_log_spill(engine->keep)))
+		while (tpck_following() && !tpck_spill_over() && (tpck_spill_nameless(sessions, "log.", engine->keep) || tpck_log_spill(engine->keep)))
 			;
 		tpck_sys_clock_nanosleep(CLOCK_MONOTONIC, 0, &pause, NULL);
 	}
@@ -296,10 +310,71 @@ static void look_at_stall(void)
 	double limit = engine->settings.stall_sec * 1e9, iterations = STALLED_ITERATIONS * (double)living.control->status.iteration_ns;
 	const char *on = engine->settings.twin_on;
 
+	if (living.control->pid != atomic_load(&tpck_twin_page()->living))
+		return;
 	since = continued > since ? continued : since;
 	if (limit > 0 && (strcmp(on, "stall") == 0 || strcmp(on, "any") == 0) && !living.control->exit_status && now > since &&
 	    (double)(now - since) > limit && (double)(now - since) > iterations)
 		tpck_supervisor_stalls();
+}
+
+/* ---- another one takes over ------------------------------------------------------------------------------ */
+
+/* NULL, with errno. */
+static const struct tpck_control *control_open(const char *session)
+{
+	char path[300];
+	void *at;
+	int fd;
+
+	snprintf(path, sizeof path, "%s/control", session);
+	fd = tpck_sys_openat(AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0);
+	at = fd < 0 ? MAP_FAILED : tpck_sys_mmap(NULL, sizeof *living.control, PROT_READ, MAP_SHARED, fd, 0);
+	if (fd >= 0)
+		tpck_sys_close(fd);
+	return at == MAP_FAILED ? NULL : at;
+}
+
+static void control_close(const struct tpck_control *control)
+{
+	tpck_sys_munmap((void *)control, sizeof *control);
+}
+
+/* Whether that process's log has all that was followed: it went on from there, or from further on. */
+static bool goes_on_from_here(const struct tpck_control *next)
+{
+	return next->parent_generation == living.generation && next->resume_step >= living.step &&
+	       (next->resume_sequence > living.cut.sequence || (next->resume_sequence == living.cut.sequence && next->resume_offset >= living.cut.offset));
+}
+
+/* The other twin has taken over. Once that one has a snapshot this one follows it. */
+static void look_who_lives(void)
+{
+	struct tpck_twin_page *page = tpck_twin_page();
+	const struct tpck_control *next;
+	int result;
+
+	if (living.control->pid == atomic_load(&page->living) || !atomic_load(&page->held))
+		return;
+	next = control_open(page->session);
+	if (!next)
+		end_for("the session of the process that took over cannot be opened", -errno);
+	if (next->pid != atomic_load(&page->living)) {
+		control_close(next);
+		return;
+	}
+	if (!goes_on_from_here(next))
+		tpck_following_end("the process that took over has gone on from an older snapshot");
+	result = tpck_forward_move(page->session);
+	if (result)
+		end_for("the record of the process that took over cannot be followed", result);
+	control_close(living.control);
+	living.control = next;
+	living.generation = next->generation;
+	snprintf(living.session, sizeof living.session, "%s", page->session);
+	tpck_forward_living_group = next->pid;
+	say_of_twin();
+	tpck_programs_follow_to(living.session, living.cut, true);
 }
 
 static void look(void)
@@ -307,8 +382,9 @@ static void look(void)
 	struct tpck_image_header image;
 
 	look_at_memory();
+	look_who_lives();
 	look_at_stall();
-	atomic_store_explicit(&tpck_twin_page()->proven, tpck_forward_reached(), memory_order_relaxed);
+	atomic_store_explicit(&tpck_twin_own_place()->proven, tpck_forward_reached(), memory_order_relaxed);
 	if (living.says)
 		atomic_store_explicit(&living.says->proven, tpck_forward_reached(), memory_order_relaxed);
 	if (living.control->status.last_step <= living.step || !newest(&image) || image.step <= living.step)
@@ -329,6 +405,17 @@ static void own_input_back(void)
 	}
 }
 
+/* The one that has died was a twin before, and this one did not follow it yet. */
+static bool goes_on_in_offer(void)
+{
+	const struct tpck_control *next = control_open(tpck_twin_page()->session);
+	bool goes_on = next && next->generation == engine->welcome.offer_generation && goes_on_from_here(next) && !tpck_forward_move(engine->welcome.session);
+
+	if (next)
+		control_close(next);
+	return goes_on;
+}
+
 static void agent_asked(void)
 {
 	struct tpck_ways ways = engine->control->status.ways;
@@ -338,7 +425,7 @@ static void agent_asked(void)
 	engine->control->status.ways = ways;
 	if (!engine->welcome.offer)
 		tpck_following_end("the agent has no snapshot to go on from");
-	if (engine->welcome.offer_generation != living.generation || engine->welcome.offer_step < living.step)
+	if (!(engine->welcome.offer_generation == living.generation ? engine->welcome.offer_step >= living.step : goes_on_in_offer()))
 		tpck_following_end("the newest snapshot that is whole is older than what it has followed");
 }
 
@@ -356,11 +443,17 @@ static bool count_death(uint64_t at, char why[160])
 	return false;
 }
 
+/* Of the one that has died, which this one may not have followed yet. */
 static void look_at_deaths(void)
 {
+	struct tpck_twin_page *page = tpck_twin_page();
+	const struct tpck_control *died = strcmp(page->session, living.session) ? control_open(page->session) : NULL;
+	uint64_t at = (died ? died : living.control)->status.boundaries;
 	char why[160];
 
-	if (!count_death(living.control->status.boundaries, why))
+	if (died)
+		control_close(died);
+	if (atomic_load(&page->counts) && !count_death(at, why))
 		tpck_following_end(why);
 }
 
@@ -401,17 +494,18 @@ static void take_over(void)
 static void *following_main(void *unused)
 {
 	struct tpck_twin_page *page = tpck_twin_page();
+	struct tpck_twin_place *own = tpck_twin_own_place();
 
 	(void)unused;
 	tpck_thread_own();
 	pthread_setname_np(pthread_self(), "tpck-twin");
-	while (atomic_load(&page->word) == TPCK_TWIN_FOLLOW) {
+	while (atomic_load(&own->word) == TPCK_TWIN_FOLLOW) {
 		struct timespec limit = {0, LOOK_NS};
 
 		if (atomic_load(&page->left))
 			tpck_following_end("the program has executed another one in its place");
 		look();
-		tpck_sys_futex(&page->word, FUTEX_WAIT, TPCK_TWIN_FOLLOW, &limit, NULL, 0);
+		tpck_sys_futex(&own->word, FUTEX_WAIT, TPCK_TWIN_FOLLOW, &limit, NULL, 0);
 	}
 	take_over();
 	return NULL;
@@ -421,10 +515,12 @@ void tpck_following_live(void)
 {
 	struct tpck_twin_page *page = tpck_twin_page();
 
-	if (page && atomic_load(&page->living) == tpck_sys_getpid())
+	if (page && atomic_load(&page->living) == tpck_sys_getpid()) {
+		snprintf(page->session, sizeof page->session, "%s", engine->welcome.session);
 		atomic_store(&page->live, 1);
+	}
 	if (page && atomic_load(&page->takeovers))
-		(void)say_in(engine->welcome.session);
+		(void)say_in(engine->welcome.session, TPCK_TWIN_FILE);
 }
 
 /* ---- once more ------------------------------------------------------------------------------------------ */
@@ -489,19 +585,11 @@ static void find_living(void)
 {
 	uint64_t limit = tpck_clock_monotonic_ns() + FIRST_NS;
 	struct tpck_image_header image;
-	char path[300];
-	void *at;
-	int fd;
 
 	snprintf(living.session, sizeof living.session, "%s", tpck_twin_page()->session);
-	snprintf(path, sizeof path, "%s/control", living.session);
-	fd = tpck_sys_openat(AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0);
-	at = fd < 0 ? MAP_FAILED : tpck_sys_mmap(NULL, sizeof *living.control, PROT_READ, MAP_SHARED, fd, 0);
-	if (fd >= 0)
-		tpck_sys_close(fd);
-	if (at == MAP_FAILED)
+	living.control = control_open(living.session);
+	if (!living.control)
 		end_for("the living process's session cannot be opened", -errno);
-	living.control = at;
 	living.generation = living.control->generation;
 	while (!newest(&image)) {
 		if (tpck_clock_monotonic_ns() > limit)
@@ -514,12 +602,12 @@ static void find_living(void)
 /* SHM/JOB/twin.PROCESS, beside the session. */
 static void make_folder(char scratch[300])
 {
-	struct tpck_twin_page *page = tpck_twin_page();
+	struct tpck_twin_place *own = tpck_twin_own_place();
 	const char *end = strrchr(living.session, '/');
 
-	snprintf(page->folder, sizeof page->folder, "%.*s/" TPCK_TWIN_FOLDER "%d", (int)(end - living.session), living.session, tpck_sys_getpid());
-	snprintf(scratch, 300, "%s/forward", page->folder);
-	if (tpck_sys_mkdirat(AT_FDCWD, page->folder, 0700) || tpck_sys_mkdirat(AT_FDCWD, scratch, 0700))
+	snprintf(own->folder, sizeof own->folder, "%.*s/" TPCK_TWIN_FOLDER "%d", (int)(end - living.session), living.session, tpck_sys_getpid());
+	snprintf(scratch, 300, "%s/forward", own->folder);
+	if (tpck_sys_mkdirat(AT_FDCWD, own->folder, 0700) || tpck_sys_mkdirat(AT_FDCWD, scratch, 0700))
 		end_for("its folder in memory cannot be made", -errno);
 }
 
@@ -565,13 +653,8 @@ void tpck_following_begin(void)
 	tpck_restart_remember(environ);
 	meet_among_twins();
 	find_living();
-	living.says = say_in(living.session);
-	atomic_store(&tpck_twin_page()->proven, 0);
-	if (living.says) {
-		living.says->begun_ns = tpck_clock_monotonic_ns();
-		atomic_store(&living.says->step, living.step);
-		atomic_store(&living.says->process, tpck_sys_getpid());
-	}
+	living.begun_ns = tpck_clock_monotonic_ns();
+	say_of_twin();
 	make_folder(scratch);
 	make_control();
 	own_input();
@@ -591,8 +674,8 @@ void tpck_following_begin(void)
 	result = tpck_follow_forward(scratch, false, false);
 	if (result)
 		end_for("its output cannot be held back", result);
-	tpck_network_session(tpck_twin_page()->folder, &living.cut);
-	if (tpck_programs_session(tpck_twin_page()->folder) || tpck_programs_forward(tpck_twin_page()->folder, engine->library))
+	tpck_network_session(tpck_twin_own_place()->folder, &living.cut);
+	if (tpck_programs_session(tpck_twin_own_place()->folder) || tpck_programs_forward(tpck_twin_own_place()->folder, engine->library))
 		tpck_following_end("what stands in for programs that were started (standin, beside the library) cannot be used");
 	tpck_programs_follow_to(living.session, living.cut, true);
 	tpck_network_forward(tpck_resume_diverged);

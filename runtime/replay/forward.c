@@ -374,6 +374,11 @@ int tpck_forward_extend(struct tpck_log_position cut, void (*also)(const struct 
 	return result;
 }
 
+int tpck_forward_move(const char *folder)
+{
+	return tpck_log_move(reader, folder);
+}
+
 /* What was used up goes, but for the last of it; looks and readings are counted from their first (looks.h, readings.h). */
 static void drop_used(struct list *list, enum tpck_record_type type)
 {

@@ -36,6 +36,8 @@ void tpck_forward_follow(void);
 /* The log goes up to this later cut, by the one thread that follows it. Before threads are told of it, also() is called with each record that is new. 0,
  * or -errno: nothing more can be followed. */
 int tpck_forward_extend(struct tpck_log_position cut, void (*also)(const struct tpck_record *record));
+/* What is followed goes on in this folder (tpck_log_move()), by the same thread. */
+int tpck_forward_move(const char *folder);
 /* Waits until what() holds of the thread, which more of the log may bring about, or no more will come. */
 void tpck_forward_await_that(bool (*what)(const void *of), const void *of);
 /* Whether the log is known to have more operations of the thread's, which calls this, than it has come to. */

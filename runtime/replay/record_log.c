@@ -771,6 +771,31 @@ int tpck_log_extend(struct tpck_log_reader *reader, struct tpck_log_position cut
 	return result;
 }
 
+/* The segment of the cut is another file there, in which more comes behind the cut; those below are the same files. The one before stays mapped. */
+int tpck_log_move(struct tpck_log_reader *reader, const char *folder)
+{
+	uint64_t s = reader->cut.sequence, bytes = reader->cut.offset - sizeof(struct tpck_log_header);
+	char before[sizeof reader->folder];
+	typeof(*reader->maps) old = reader->maps[s];
+	int result;
+
+	if (strlen(folder) >= sizeof reader->folder)
+		return -ENAMETOOLONG;
+	strcpy(before, reader->folder);
+	strcpy(reader->folder, folder);
+	result = map_segment(reader, s);
+	if (!result && reader->maps[s].bytes >= reader->cut.offset &&
+	    !memcmp((const char *)reader->maps[s].at + sizeof(struct tpck_log_header), (const char *)old.at + sizeof(struct tpck_log_header), bytes))
+		return 0;
+	if (!result && reader->maps[s].of)
+		unpacked_unuse(reader->maps[s].of);
+	else if (!result)
+		tpck_sys_munmap(reader->maps[s].at, reader->maps[s].bytes);
+	reader->maps[s] = old;
+	strcpy(reader->folder, before);
+	return result ? result : -EBADMSG;
+}
+
 struct tpck_log_position tpck_log_reads_at(const struct tpck_log_reader *reader)
 {
 	return (struct tpck_log_position){reader->sequence, reader->offset};

@@ -95,6 +95,8 @@ const struct tpck_record *tpck_log_next(struct tpck_log_reader *reader);
 bool tpck_log_spill(const char *to);
 /* The log is being written: reading goes on up to a later cut. 0, or -errno, and nothing has changed. */
 int tpck_log_extend(struct tpck_log_reader *reader, struct tpck_log_position cut);
+/* The same log goes on in another folder, which has all of it up to the cut. What was read stays valid. 0, or -errno, and nothing has changed. */
+int tpck_log_move(struct tpck_log_reader *reader, const char *folder);
 /* Where the next record begins; and reading goes on from such a place. */
 struct tpck_log_position tpck_log_reads_at(const struct tpck_log_reader *reader);
 void tpck_log_read_from(struct tpck_log_reader *reader, struct tpck_log_position from);

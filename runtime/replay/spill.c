@@ -112,10 +112,19 @@ void tpck_spill_back(void)
 		tpck_log_warn("%llu MiB of the record stay in files of the store that cannot be read now: a process that looks there ends", (unsigned long long)(left >> 20));
 }
 
-bool tpck_spill_nameless(const char *prefix, const char *folder)
+static bool is_one(const char *path, const char *end, const char *prefix, const char *name)
+{
+	static const char gone[] = " (deleted)";
+	size_t length = strlen(prefix);
+	const char *below = path && strncmp(path, prefix, length) == 0 && path[length] == '/' ? strchr(path + length + 1, '/') : NULL;
+
+	return below && strncmp(below + 1, name, strlen(name)) == 0 && !strchr(below + 1, '/') && end - path >= (long)sizeof gone &&
+	       strcmp(end - sizeof gone + 1, gone) == 0;
+}
+
+bool tpck_spill_nameless(const char *prefix, const char *name, const char *folder)
 {
 	int maps = tpck_sys_openat(AT_FDCWD, "/proc/self/maps", O_RDONLY | O_CLOEXEC, 0);
-	static const char gone[] = " (deleted)";
 	char buffer[8192];
 	size_t used = 0;
 	ssize_t got;
@@ -131,7 +140,7 @@ bool tpck_spill_nameless(const char *prefix, const char *folder)
 
 			*end = '\0';
 			path = strchr(line, '/');
-			if (!path || strncmp(path, prefix, strlen(prefix)) != 0 || end - path < (long)sizeof gone || strcmp(end - sizeof gone + 1, gone) != 0)
+			if (!is_one(path, end, prefix, name))
 				continue;
 			tpck_sys_close(maps);
 			return tpck_spill((void *)(uintptr_t)from, to - from, folder);

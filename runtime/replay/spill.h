@@ -18,7 +18,7 @@ bool tpck_spill_over(void);
 void tpck_spill_back(void);
 /* Pages that nobody writes to any more, by a file on the file system of this folder. False: they are as they were. */
 bool tpck_spill(void *at, uint64_t bytes, const char *folder);
-/* The same of a mapping of a file PREFIX... that has no name any more; of one at most. False: there is none, or it is as it was. */
-bool tpck_spill_nameless(const char *prefix, const char *folder);
+/* The same of a mapping of a file PREFIX/.../NAME..., one folder below, that has no name any more; of one at most. False: there is none, or it is as it was. */
+bool tpck_spill_nameless(const char *prefix, const char *name, const char *folder);
 
 #endif

@@ -45,17 +45,22 @@ static struct {
 	sigset_t mask;
 	struct sigaction child;
 } before TPCK_LARGE; /* as the process was started */
-static pid_t living, twin, own_group;
+static pid_t living, own_group;
+static struct {
+	pid_t process;            /* 0: there is none */
+	uint64_t since_ns;
+} kept[TPCK_TWINS_MAX] TPCK_LARGE; /* twins, by their places */
+static struct tpck_twin_place *own_place; /* in a twin, and in what was one */
 static bool told_to_end;      /* a signal that ends programs came */
-static char living_folder[sizeof page->folder] TPCK_LARGE; /* of the living one, while it was a twin */
+static char living_folder[sizeof page->twin[0].folder] TPCK_LARGE; /* of the living one, while it was a twin */
 static int status_before;     /* how the one ended in whose place the living one is; 0: nobody's */
 static bool begins_again;     /* the program is to be forked once more */
 static unsigned tries;        /* how often that may be done before a snapshot is held */
 static unsigned twins_ended;  /* one behind the other, before any took over */
 static uint64_t ended_ns;     /* when the program ended that ended last */
-static uint64_t next_twin_ns, twin_ns; /* when there may be one; since when there is one */
+static uint64_t next_twin_ns; /* when there may be another one */
 
-static bool twins;            /* there are to be some */
+static unsigned twins;        /* so many there are to be */
 /* Of several ranks. */
 static uint32_t rank, world;
 static struct tpck_twin_set *set; /* NULL: the program has held no snapshot yet */
@@ -80,6 +85,24 @@ void tpck_supervisor_leaves(bool leaves)
 {
 	if (page && atomic_load(&page->living) == tpck_sys_getpid())
 		atomic_store(&page->left, leaves);
+}
+
+struct tpck_twin_place *tpck_twin_own_place(void)
+{
+	return own_place;
+}
+
+struct tpck_twin_place *tpck_twin_nearest(void)
+{
+	struct tpck_twin_place *found = NULL;
+
+	for (unsigned i = 0; page && i < TPCK_TWINS_MAX; i++) {
+		struct tpck_twin_place *place = &page->twin[i];
+
+		if (atomic_load(&place->process) && atomic_load(&place->follows) && (!found || atomic_load(&place->proven) > atomic_load(&found->proven)))
+			found = place;
+	}
+	return found;
 }
 
 bool tpck_supervisor_forks(void)
@@ -117,7 +140,7 @@ void tpck_supervisor_stalls(void)
 
 void tpck_supervisor_follows(void)
 {
-	atomic_store(&page->follows, 1);
+	atomic_store(&own_place->follows, 1);
 	if (!set)
 		return;
 	atomic_store(&set->seat[rank].follows, epoch);
@@ -225,16 +248,39 @@ static void folder_remove(const char *path, int depth)
 	tpck_sys_unlinkat(AT_FDCWD, path, AT_REMOVEDIR);
 }
 
-static void end_twin(void)
+/* There is none at this place any more. */
+static void place_clear(unsigned place)
 {
-	if (!twin)
-		return;
-	/* With what it has made. */
-	tpck_sys_kill(-twin, SIGKILL);
-	tpck_sys_kill(twin, SIGKILL);
-	while (tpck_sys_wait4(twin, NULL, __WALL, NULL) < 0 && errno == EINTR)
-		;
-	twin = 0;
+	kept[place].process = 0;
+	atomic_store(&page->twin[place].process, 0);
+	atomic_store(&page->twin[place].follows, 0);
+	page->twin[place].folder[0] = '\0';
+}
+
+static void end_twins(void)
+{
+	for (unsigned i = 0; i < TPCK_TWINS_MAX; i++) {
+		pid_t twin = kept[i].process;
+
+		if (!twin)
+			continue;
+		/* With what it has made. */
+		tpck_sys_kill(-twin, SIGKILL);
+		tpck_sys_kill(twin, SIGKILL);
+		while (tpck_sys_wait4(twin, NULL, __WALL, NULL) < 0 && errno == EINTR)
+			;
+		folder_remove(page->twin[i].folder, 3);
+		place_clear(i);
+	}
+}
+
+/* A place without a twin that is to have one, or TPCK_TWINS_MAX. Of several ranks the twins meet, and each has one. */
+static unsigned free_place(void)
+{
+	for (unsigned i = 0; i < twins && (i == 0 || world <= 1); i++)
+		if (!kept[i].process)
+			return i;
+	return TPCK_TWINS_MAX;
 }
 
 /* This rank's twin is none any more, and so no other's is. */
@@ -252,7 +298,7 @@ static void __attribute__((noreturn)) end_as(int status)
 {
 	static const struct rlimit no_core;
 
-	end_twin();
+	end_twins();
 	if (set)
 		atomic_store(&set->seat[rank].ended, 1);
 	if (old)
@@ -262,7 +308,6 @@ static void __attribute__((noreturn)) end_as(int status)
 		tpck_twin_set_tell(old, rank);
 	if (has_terminal(living))
 		give_terminal(own_group);
-	folder_remove(page->folder, 3);
 	folder_remove(living_folder, 3);
 	if (WIFSIGNALED(status)) {
 		int number = WTERMSIG(status);
@@ -309,15 +354,12 @@ static void page_clear(void)
 	atomic_store(&page->held, 0);
 	atomic_store(&page->excuse, TPCK_TWIN_BLAMED);
 	atomic_store(&page->stalls, 0);
-	atomic_store(&page->follows, 0);
-	atomic_store(&page->twin, 0);
 	atomic_store(&page->live, 0);
 }
 
 static void live_by(pid_t process, bool foreground)
 {
 	living = process;
-	twin = 0;
 	twins_ended = 0;
 	next_twin_ns = 0;
 	ended_here = undecided.waits = stall_asked = false;
@@ -342,13 +384,21 @@ static enum tpck_failure failure_of(int status)
 	return WIFSIGNALED(status) ? TPCK_FAILURE_PROCESS : by[atomic_load(&page->excuse)];
 }
 
-static void take_over(int status)
+/* failed: the living one was a twin that was to take over, and has ended before it was live. */
+static void take_over(int status, bool failed)
 {
+	unsigned at = (unsigned)(tpck_twin_nearest() - page->twin);
 	bool foreground = has_terminal(living);
+	pid_t twin = kept[at].process;
 
-	atomic_store(&page->failure, failure_of(status));
-	status_before = status;
-	if (ended_here && atomic_load(&page->stalls))
+	if (!failed) {
+		atomic_store(&page->failure, failure_of(status));
+		status_before = status;
+	}
+	atomic_store(&page->counts, !failed);
+	if (failed)
+		tpck_log_warn("process %d ended before it was live; the other twin, process %d, takes over", living, twin);
+	else if (ended_here && atomic_load(&page->stalls))
 		tpck_log_warn("process %d has ended no iteration for too long, and was ended; its twin, process %d, takes over", living, twin);
 	else if (ended_here)
 		tpck_log_info("process %d was ended as another rank's was; its twin, process %d, takes over", living, twin);
@@ -362,15 +412,15 @@ static void take_over(int status)
 		atomic_store(&set->seat[rank].changed, 1);
 	leave_set();
 	folder_remove(living_folder, 3);
-	snprintf(living_folder, sizeof living_folder, "%s", page->folder);
-	page->folder[0] = '\0';
+	snprintf(living_folder, sizeof living_folder, "%s", page->twin[at].folder);
+	place_clear(at);
 	atomic_fetch_add(&page->takeovers, 1);
 	tries = TRIES_MAX;
 	atomic_store(&page->again, 0);
 	page_clear();
 	live_by(twin, foreground);
-	atomic_store(&page->word, TPCK_TWIN_TAKE_OVER);
-	tpck_sys_futex(&page->word, FUTEX_WAKE, 1, NULL, NULL, 0);
+	atomic_store(&page->twin[at].word, TPCK_TWIN_TAKE_OVER);
+	tpck_sys_futex(&page->twin[at].word, FUTEX_WAKE, 1, NULL, NULL, 0);
 	/* Somebody may have stopped it. */
 	tpck_sys_kill(-living, SIGCONT);
 }
@@ -392,10 +442,13 @@ static bool is_sudden(int status)
 				       (excuse == TPCK_TWIN_COMMUNICATOR && !(set && tpck_twin_set_is_undecided(set, rank, ended_ns))));
 }
 
-static bool is_to_take_over(int status)
+static bool is_to_take_over(int status, bool failed)
 {
-	if (is_wanted(status) || !twin || atomic_load(&page->left) || !atomic_load(&page->follows) || (world > 1 && !set))
+	if (is_wanted(status) || atomic_load(&page->left) || !tpck_twin_nearest() || (world > 1 && !set))
 		return false;
+	/* The takeover that was under way goes on with the other twin. */
+	if (failed)
+		return world <= 1 && !atomic_load(&page->last);
 	if (set && atomic_load(&set->changes))
 		return true;
 	if (!is_sudden(status))
@@ -456,7 +509,7 @@ static void begin_again(int status)
 		atomic_store(&page->failure, failure_of(status));
 	}
 	begins_again = true;
-	end_twin();
+	end_twins();
 	leave_epoch();
 	if (ended_here)
 		tpck_log_info("process %d was ended as another rank's was: %s", living, what);
@@ -488,13 +541,11 @@ static bool fork_again(void)
 	leave_set();
 	if (old)
 		atomic_store(&old->seat[rank].again, atomic_load(&old->again));
-	folder_remove(page->folder, 3);
 	folder_remove(living_folder, 3);
-	page->folder[0] = living_folder[0] = '\0';
+	living_folder[0] = '\0';
 	if (page->input_at >= 0)
 		(void)tpck_sys_lseek(STDIN_FILENO, page->input_at, SEEK_SET);
 	atomic_store(&page->again, 1);
-	atomic_store(&page->word, TPCK_TWIN_FOLLOW);
 	page_clear();
 	child = fork_one();
 	if (!child) {
@@ -536,8 +587,8 @@ static void living_ended(int status)
 		end_as(status);
 	} else if (is_due() && may_begin_again()) {
 		begin_again(status);
-	} else if (!failed && is_to_take_over(status)) {
-		take_over(status);
+	} else if (is_to_take_over(status, failed)) {
+		take_over(status, failed);
 	} else if (asks_again(status)) {
 		begin_again(status);
 	} else if (shared() && status) {
@@ -558,28 +609,27 @@ static void decide(void)
 	ask(undecided.status, false);
 	if (is_due() && may_begin_again())
 		begin_again(undecided.status);
-	else if (is_to_take_over(undecided.status))
-		take_over(undecided.status);
+	else if (is_to_take_over(undecided.status, false))
+		take_over(undecided.status, false);
 	else if (told_to_end || tpck_clock_monotonic_ns() > undecided.until_ns ||
 		 !(tpck_twin_set_is_asking(shared(), rank) || tpck_twin_set_is_undecided(shared(), rank, ended_ns)))
 		end_as(undecided.status);
 }
 
 /* The next one begins from the record's base, and meets the same difference, if there is one. */
-static void twin_ended(void)
+static void twin_ended(unsigned place)
 {
 	uint64_t now = tpck_clock_monotonic_ns();
 	unsigned pause;
 
-	twins_ended = twin_ns && now - twin_ns > LASTED_NS ? 0 : twins_ended;
+	twins_ended = kept[place].since_ns && now - kept[place].since_ns > LASTED_NS ? 0 : twins_ended;
 	pause = PAUSE_MS << twins_ended;
-	twin = 0;
 	twins_ended++;
 	leave_epoch();
-	atomic_store(&page->twin, 0);
-	folder_remove(page->folder, 3);
+	folder_remove(page->twin[place].folder, 3);
+	place_clear(place);
 	next_twin_ns = now + pause * 1000000ull;
-	if (twins_ended == TWINS_MAX && rank == 0)
+	if (twins_ended == TWINS_MAX && rank == 0 && !tpck_twin_nearest())
 		tpck_log_warn("process %d has no twin from here on: %d ended one behind the other", living, TWINS_MAX);
 }
 
@@ -601,6 +651,16 @@ static void living_stopped(int number)
 	tpck_sys_kill(-living, SIGCONT);
 }
 
+/* The place of a twin, or TPCK_TWINS_MAX: it is none. */
+static unsigned place_of(pid_t process)
+{
+	unsigned place = 0;
+
+	while (place < TPCK_TWINS_MAX && kept[place].process != process)
+		place++;
+	return place;
+}
+
 /* 0, or a child that has ended or was stopped, and how. What a twin has made ends with it: its group keeps its number until the twin has been waited for. */
 static pid_t next_child(int *status)
 {
@@ -608,8 +668,8 @@ static pid_t next_child(int *status)
 
 	if (tpck_sys_waitid(P_ALL, 0, &info, WEXITED | WSTOPPED | WNOHANG | WNOWAIT | __WALL, NULL) || !info.si_pid)
 		return 0;
-	if (twin && info.si_pid == twin && info.si_code != CLD_STOPPED && info.si_code != CLD_TRAPPED)
-		tpck_sys_kill(-twin, SIGKILL);
+	if (place_of(info.si_pid) < TPCK_TWINS_MAX && info.si_code != CLD_STOPPED && info.si_code != CLD_TRAPPED)
+		tpck_sys_kill(-info.si_pid, SIGKILL);
 	return tpck_sys_wait4(info.si_pid, status, WNOHANG | WUNTRACED | __WALL, NULL);
 }
 
@@ -623,8 +683,8 @@ static void look_at_children(void)
 			living_stopped(WSTOPSIG(status));
 		else if (child == living)
 			living_ended(status);
-		else if (child == twin && !WIFSTOPPED(status))
-			twin_ended();
+		else if (place_of(child) < TPCK_TWINS_MAX && !WIFSTOPPED(status))
+			twin_ended(place_of(child));
 }
 
 static void pass_on(int number)
@@ -640,7 +700,7 @@ static void pass_on(int number)
 /* The living one is there, and does nothing. */
 static void look_at_stall(void)
 {
-	if (!atomic_load(&page->stalls) || ended_here || told_to_end || !twin || !atomic_load(&page->follows) || undecided.waits || (world > 1 && !set))
+	if (!atomic_load(&page->stalls) || ended_here || told_to_end || !tpck_twin_nearest() || undecided.waits || (world > 1 && !set))
 		return;
 	if (set && !tpck_twin_set_changes(set, epoch)) {
 		if (!stall_asked)
@@ -665,7 +725,7 @@ static void look_at_lease(void)
 		return;
 	tpck_log_error("process %d is ended: this node does not hear a majority of the job's agents, and a spare node may go on with its ranks", living);
 	told_to_end = true;
-	end_twin();
+	end_twins();
 	if (!undecided.waits)
 		tpck_sys_kill(living, SIGKILL);
 }
@@ -687,9 +747,9 @@ static void look_at_set(void)
 	if (((set && atomic_load(&set->changes)) || is_due()) && !told_to_end && !undecided.waits && !ended_here && !begins_again) {
 		ended_here = true;
 		tpck_sys_kill(living, SIGKILL);
-	} else if (set && twin && !atomic_load(&set->changes) && atomic_load(&set->over) >= epoch) {
-		end_twin();
-		twin_ended();
+	} else if (set && kept[0].process && !atomic_load(&set->changes) && atomic_load(&set->over) >= epoch) {
+		end_twins();
+		twin_ended(0);
 	}
 	if (undecided.waits)
 		decide();
@@ -717,7 +777,7 @@ static bool epoch_begins(void)
 
 static bool wants_twin(void)
 {
-	if (!twins || twin || atomic_load(&page->left) || twins_ended >= TWINS_MAX || !atomic_load(&page->held))
+	if (free_place() == TPCK_TWINS_MAX || atomic_load(&page->left) || twins_ended >= TWINS_MAX || !atomic_load(&page->held))
 		return false;
 	return world > 1 ? epoch_begins() : tpck_clock_monotonic_ns() >= next_twin_ns;
 }
@@ -731,8 +791,10 @@ static enum tpck_twin_role supervise(void)
 	sigfillset(&all);
 	for (;;) {
 		siginfo_t info;
-		/* A twin is there, or there is nothing to look at: only signals tell. */
-		bool still = (twin || twins_ended == TWINS_MAX) && !(shared() && atomic_load(&shared()->voters));
+		unsigned place;
+		pid_t twin;
+		/* Twins are there, or there is nothing to look at: only signals tell. */
+		bool still = ((twins && free_place() == TPCK_TWINS_MAX) || twins_ended >= TWINS_MAX) && !(shared() && atomic_load(&shared()->voters));
 		int number = tpck_sys_sigtimedwait(&all, &info, undecided.waits ? &soon : still ? NULL : &look, 8);
 
 		if (number > 0)
@@ -749,16 +811,22 @@ static enum tpck_twin_role supervise(void)
 			return TPCK_TWIN_LIVING;
 		if (!wants_twin())
 			continue;
-		atomic_store(&page->word, TPCK_TWIN_FOLLOW);
-		atomic_store(&page->follows, 0);
-		page->folder[0] = '\0';
-		twin_ns = tpck_clock_monotonic_ns();
+		place = free_place();
+		place_clear(place);
+		atomic_store(&page->twin[place].word, TPCK_TWIN_FOLLOW);
+		atomic_store(&page->twin[place].proven, 0);
+		kept[place].since_ns = tpck_clock_monotonic_ns();
 		twin = fork_one();
-		if (!twin)
+		if (!twin) {
+			own_place = &page->twin[place];
 			return TPCK_TWIN_TWIN;
-		if (twin < 0)
-			twin_ended();
-		atomic_store(&page->twin, twin);
+		}
+		if (twin < 0) {
+			twin_ended(place);
+			continue;
+		}
+		kept[place].process = twin;
+		atomic_store(&page->twin[place].process, twin);
 	}
 }
 

@@ -23,16 +23,26 @@ enum tpck_twin_excuse {
 
 enum tpck_twin_word { TPCK_TWIN_FOLLOW, TPCK_TWIN_TAKE_OVER };
 
-/* Memory that supervisor, program and twin share. */
-struct tpck_twin_page {
-	_Atomic int32_t living, twin;    /* processes; twin 0: there is none. [supervisor] */
-	_Atomic uint32_t held;           /* snapshots that the living one has held: from the first on there is a twin. [living] */
-	_Atomic uint32_t word;           /* enum tpck_twin_word, for the twin; a futex. [supervisor] */
+enum { TPCK_TWINS_MAX = 2 };
+
+/* What the supervisor shares with one of the twins. */
+struct tpck_twin_place {
+	_Atomic int32_t process;         /* 0: there is none. [supervisor] */
+	_Atomic uint32_t word;           /* enum tpck_twin_word; a futex. [supervisor] */
 	_Atomic uint32_t follows;        /* see tpck_supervisor_follows(). [twin] */
+	_Atomic uint64_t proven;         /* iterations that the twin has repeated. [twin] */
+	char folder[256];                /* of the twin's own, in memory; the supervisor removes it. [twin] */
+};
+
+/* Memory that supervisor, program and twins share. */
+struct tpck_twin_page {
+	struct tpck_twin_place twin[TPCK_TWINS_MAX];
+	_Atomic int32_t living;          /* the program's process. [supervisor] */
+	_Atomic uint32_t held;           /* snapshots that the living one has held: from the first on there is a twin. [living] */
 	_Atomic uint32_t takeovers;      /* [supervisor] */
 	_Atomic uint32_t live;           /* the one that took over, or was forked once more, is live. [living] */
 	_Atomic uint32_t again;          /* the living one was forked once more. [supervisor] */
-	_Atomic uint32_t counts;         /* then: the one before it had held a snapshot, in `session`. [supervisor] */
+	_Atomic uint32_t counts;         /* the end of the one before it is a death of the program's, which was live: one that was forked once more asks in `session`. [supervisor] */
 	_Atomic uint32_t failure;        /* enum tpck_failure of the one before the living one. [supervisor] */
 	_Atomic uint32_t last;           /* nobody goes on behind the living one's end. [twin, living] */
 	_Atomic uint32_t spent;          /* the living one has read what cannot be read twice. [living] */
@@ -41,14 +51,12 @@ struct tpck_twin_page {
 	_Atomic uint32_t stands_in;      /* the process was started on a spare node, in the place of one whose node is lost. [supervisor] */
 	_Atomic uint32_t stalls;         /* 1: the living one has ended no iteration for long. [twin] */
 	_Atomic uint64_t continued_ns;   /* CLOCK_MONOTONIC at which the living one was last told to go on, having been stopped. [supervisor] */
-	_Atomic uint64_t proven;         /* iterations that the twin has repeated. [twin] */
 	uint32_t deaths;                 /* one behind the other, each within an iteration of the last one. [twin] */
 	uint64_t died_at;                /* iterations that were done at the last one. [twin] */
 	uint64_t differed_ns;            /* CLOCK_MONOTONIC: when it was last said at `warn` that a twin ends; 0: never. [twin] */
 	int64_t input_at;                /* place in standard input at the start, if that is a file. [supervisor] */
 	char host[64];                   /* where rank 0 is, if that is not where the launcher has said; "" else. [living] */
-	char session[256];               /* of the living one, before `held` counts. [living] */
-	char folder[256];                /* of the twin's own, in memory; the supervisor removes it. [twin] */
+	char session[256];               /* of the living one, before `held` counts, and before `live` where that one took over. [living] */
 };
 
 enum tpck_twin_role {
@@ -58,7 +66,7 @@ enum tpck_twin_role {
 };
 
 struct tpck_supervised {
-	bool twins;     /* there are to be twins; else the program is forked once more where it is ended, at best */
+	unsigned twins; /* so many twins there are to be, of several ranks one at most; 0: the program is forked once more where it is ended, at best */
 	bool stands_in; /* it was started on a spare node, and goes on from what there is, or ends */
 };
 
@@ -67,6 +75,10 @@ struct tpck_supervised {
 enum tpck_twin_role tpck_supervise(uint32_t rank, uint32_t world, const struct tpck_supervised *how, const char **why);
 /* NULL in a process without a supervisor. */
 struct tpck_twin_page *tpck_twin_page(void);
+/* In a twin, and in what was one: its place in the page, and which one that is. */
+struct tpck_twin_place *tpck_twin_own_place(void);
+/* The twin that follows, and has come furthest; NULL: none follows. */
+struct tpck_twin_place *tpck_twin_nearest(void);
 /* Whether this process stands in the place of one that was ended, and goes on by itself as any start does. */
 bool tpck_supervisor_again(void);
 /* Whether it was started on a spare node. */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a twin says of itself (doc/twin.md): "SESSION/twin", beside the living one's control page. Written by the twin, and by a process that has taken over. */
+/* What a twin says of itself (doc/twin.md): "SESSION/twin", of a second one "SESSION/twin.1", beside the living one's control page. Written by the twin; the first
+ * of them also by a process that has taken over. */
 #ifndef TPCK_RUNTIME_WIRE_TWIN_H
 #define TPCK_RUNTIME_WIRE_TWIN_H
 
@@ -7,6 +8,7 @@
 #include <stdint.h>
 
 #define TPCK_TWIN_FILE "twin"
+#define TPCK_TWIN_SECOND_FILE "twin.1"
 #define TPCK_TWIN_MAGIC 0x6e6977746b637074ull /* "tpcktwin" */
 
 struct tpck_twin_says {

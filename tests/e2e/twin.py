@@ -24,7 +24,7 @@ import job
 import twins
 
 STEPS = 1200
-ALWAYS = ("killed", "anyhow", "ends", "programs")
+ALWAYS = ("killed", "anyhow", "ends", "programs", "second")
 checks = job.Checks()
 
 
@@ -146,6 +146,60 @@ def large_record():
             back = start.until(lambda: not re.search(r"j/keep/\S+ \(deleted\)", job.read(f"/proc/{twin}/maps")) or not start.running(), 30)  # pylint: disable=cell-var-from-loop
             checks.ok(back and start.running(), "a process that is live has none of it in files", job.read(f"/proc/{twin}/maps")[-3000:])
         ended_equal(this, start, "and takes over with the same bytes", takeovers=2)
+
+
+def has_second(rng):
+    """Two twins: one takes over, and the other one goes on following, so that the next end has a twin, too, however soon it comes."""
+    with job.Place(TRANSPCKPT_TWIN="2") as place:
+        this = trainer(place, steps=6000)
+        this.run_plain()
+        start = start_of(this, options=())
+
+        def pair():
+            living, there = twins.living_and_twins(start)
+            return (living, there) if living and len(there) == 2 else None
+
+        def live():
+            return start.said().count("live at step")
+        for number in range(2):
+            start.until(pair)
+            start.until(lambda: this.progress() > 400 * (number + 1))  # pylint: disable=cell-var-from-loop
+            living, there = pair() or (None, [])
+            told = place.command("show").stdout
+            named = re.search(r"twin: process (\d+) has repeated .*; process (\d+) is another twin", told)
+            checks.ok(named and sorted(map(int, named.groups())) == sorted(there), "two twins follow, and show names both", there, told[:2000])
+            before = live()
+            job.signal_if_there(living)
+            start.until(lambda: live() > before)  # pylint: disable=cell-var-from-loop
+            taker = twins.living_and_twins(start)[0]
+            left = [pid for pid in there if pid != taker]
+            if number == 0:
+                # That process may hold none of its own snapshots yet.
+                job.signal_if_there(taker)
+                checks.ok(start.until(lambda: live() > before + 1) and twins.living_and_twins(start)[0] == left[0],  # pylint: disable=cell-var-from-loop
+                          "the one that took over is killed at once: the other twin takes over", start.said()[-1500:])
+            else:
+                at = this.progress()
+                start.until(lambda: this.progress() > at + 100)  # pylint: disable=cell-var-from-loop
+                checks.ok(left[0] in twins.living_and_twins(start)[1], "the other twin follows the one that has taken over", start.said()[-1500:])
+                shown = [row["twin"] for row in place.shown() if row["pid"] == taker and row.get("twin")]
+                checks.ok(shown and shown[0]["proven"] > at, "as near as the program", at, shown)
+                # The one that has begun since does not hide what becomes of that one.
+                for pid in twins.living_and_twins(start)[1]:
+                    if pid != left[0]:
+                        job.signal_if_there(pid)
+                before = live()
+                job.signal_if_there(taker)
+                checks.ok(start.until(lambda: live() > before) and twins.living_and_twins(start)[0] == left[0],  # pylint: disable=cell-var-from-loop
+                          "and takes over from it", start.said()[-1500:])
+        start.until(pair)
+        # While one is on its way the other one has nothing to do with it.
+        job.signal_if_there(pair()[0])
+        start.until(lambda: twins.taken_over(start) == 4 or start.said().count("takes over") == 5)
+        time.sleep(rng.uniform(0, 0.05))
+        job.signal_if_there(twins.living_and_twins(start)[0])
+        ended_equal(this, start, "one of them is killed as it takes over: the same bytes")
+        checks.ok("forked once more" not in start.said(), "and the program is not forked once more in its place", start.said()[-2500:])
 
 
 def of_shell():
@@ -564,7 +618,7 @@ def main():
     # Whoever runs this in the background may have it ignore what a terminal's key sends.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     rng = random.Random(seed)
-    stages = {"killed": lambda: killed_again_and_again(rng), "anyhow": lambda: killed_anyhow(rng), "forever": not_forever, "record": large_record, "shell": of_shell, "agent": agent_dies_too, "hurt": twin_is_hurt, "ends": ends, "errors": errors, "programs": programs_once,
+    stages = {"killed": lambda: killed_again_and_again(rng), "anyhow": lambda: killed_anyhow(rng), "forever": not_forever, "second": lambda: has_second(rng), "record": large_record, "shell": of_shell, "agent": agent_dies_too, "hurt": twin_is_hurt, "ends": ends, "errors": errors, "programs": programs_once,
               "differs": differs, "damaged": damaged, "manners": manners, "place": dies_at_one_place, "shown": shown, "executes": executes_another, "terminal": at_a_terminal}
     for name in sys.argv[1:] or [*ALWAYS, *rng.sample(sorted(set(stages) - set(ALWAYS)), 3)]:
         stages[name]()

@@ -71,7 +71,8 @@ def ended_equal(this, start, what, takeovers):
 
 
 def killed_again_and_again(rng, ranks, *more, steps, kills):
-    with job.Place() as place:
+    # Where two are wanted each rank has one.
+    with job.Place(TRANSPCKPT_TWIN=rng.choice("12")) as place:
         this = Twins(place, ranks, *more, steps=steps, together=True)
         this.run_plain()
         start, killed = this.start(), 0
@@ -81,6 +82,7 @@ def killed_again_and_again(rng, ranks, *more, steps, kills):
             if not this.changed_over(start, killed):
                 break
         checks.ok(not start.running() or this.supervisors(start) == begun, "the processes that were launched are the same all the time")
+        checks.ok(not start.running() or all(len(job.children_of(pid)) <= 2 for pid in this.supervisors(start).values()), "no rank has two twins")
         ended_equal(this, start, f"{ranks} ranks{''.join(' ' + m for m in more)}: {killed} kills, the same bytes", killed)
 
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A program that `transpckpt run --twin` has started: its processes, by what the kernel says of them."""
 import os
+import re
 import signal
 import time
 
@@ -18,6 +19,26 @@ def processes(start):
     leader = start if isinstance(start, int) else start.process.pid
     there = sorted((at, pid) for pid in job.children_of(leader) for at in [started_at(pid)] if at is not None)
     return (*(pid for _, pid in there), None, None)[:2]
+
+
+def living_and_twins(start):
+    """Where there may be several twins: the living one, which is what took over last, and those that follow, the one that was made first first."""
+    takers = re.findall(r"twin, process (\d+), takes over", start.said())
+    there = [pid for _, pid in sorted((at, pid) for pid in job.children_of(start.process.pid) for at in [started_at(pid)] if at is not None)]
+    living = next((pid for pid in there if takers and pid == int(takers[-1])), there[0] if there else None)
+    return living, [pid for pid in there if pid != living and follows(pid)]
+
+
+def kill_of_several(start, after=0.0):
+    """As kill(), where there may be several twins."""
+    if not start.until(lambda: living_and_twins(start)[1]):
+        return False
+    time.sleep(after)
+    living, there = living_and_twins(start)
+    if not there or not start.running():
+        return False
+    job.signal_if_there(living)
+    return True
 
 
 def supervisors(launchers):

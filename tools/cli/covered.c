@@ -19,14 +19,19 @@
 enum { NEAR = 3 };
 #define NEAR_MS 1000.0
 
-static bool read_says(const struct tpck_session *session, struct tpck_twin_says *says)
+static bool is_there(const struct tpck_twin_says *says)
+{
+	return says->process > 0 && kill(says->process, 0) == 0;
+}
+
+static bool read_says(const struct tpck_session *session, const char *name, struct tpck_twin_says *says)
 {
 	char path[TPCK_PATH_MAX];
 	size_t size;
 	char *bytes;
 	bool good;
 
-	snprintf(path, sizeof path, "%s/" TPCK_TWIN_FILE, session->path);
+	snprintf(path, sizeof path, "%s/%s", session->path, name);
 	if (tpck_file_read(path, 1 << 16, &bytes, &size, NULL))
 		return false;
 	good = size >= sizeof *says;
@@ -48,14 +53,20 @@ static double catches_up_in(const struct tpck_twin_says *says, const struct tpck
 bool cli_twin_of(const struct tpck_session *session, struct cli_twin *twin)
 {
 	const struct tpck_status *status = &session->control->status;
-	struct tpck_twin_says says;
+	struct tpck_twin_says says = {0}, second = {0};
+	bool first = read_says(session, TPCK_TWIN_FILE, &says), seconds = read_says(session, TPCK_TWIN_SECOND_FILE, &second);
 	uint64_t behind;
 
 	*twin = (struct cli_twin){.uncovered_sec = -1};
-	if (!read_says(session, &says))
+	if (!first && !seconds)
 		return false;
-	twin->takeovers = says.takeovers;
-	twin->there = says.process > 0 && kill(says.process, 0) == 0;
+	twin->takeovers = second.takeovers > says.takeovers ? second.takeovers : says.takeovers;
+	/* The nearer one would take over. */
+	if (is_there(&says) && is_there(&second))
+		twin->other = says.proven < second.proven ? says.process : second.process;
+	if (is_there(&second) && (!is_there(&says) || twin->other == says.process))
+		says = second;
+	twin->there = is_there(&says);
 	if (!twin->there)
 		return true;
 	twin->process = says.process;
@@ -73,7 +84,7 @@ bool cli_twin_of(const struct tpck_session *session, struct cli_twin *twin)
 
 void cli_twin_text(const struct cli_twin *twin, char *text, size_t size)
 {
-	char uncovered[80] = "";
+	char uncovered[80] = "", other[60] = "";
 
 	if (!twin->there) {
 		snprintf(text, size, "none now: nobody would take over; takeovers so far: %u", twin->takeovers);
@@ -83,6 +94,8 @@ void cli_twin_text(const struct cli_twin *twin, char *text, size_t size)
 		snprintf(uncovered, sizeof uncovered, "; uncovered, and it does not come nearer");
 	else if (!twin->covers)
 		snprintf(uncovered, sizeof uncovered, "; uncovered for about %s more", cli_span(twin->uncovered_sec));
-	snprintf(text, size, "process %d has repeated %" PRIu64 " iterations, and is %" PRIu64 " (%s) behind%s; takeovers so far: %u", twin->process,
-		 twin->proven, twin->lag, cli_span(twin->lag_ms / 1e3), uncovered, twin->takeovers);
+	if (twin->other)
+		snprintf(other, sizeof other, "; process %d is another twin", twin->other);
+	snprintf(text, size, "process %d has repeated %" PRIu64 " iterations, and is %" PRIu64 " (%s) behind%s%s; takeovers so far: %u", twin->process,
+		 twin->proven, twin->lag, cli_span(twin->lag_ms / 1e3), uncovered, other, twin->takeovers);
 }

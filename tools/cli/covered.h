@@ -10,7 +10,8 @@
 
 struct cli_twin {
 	bool there;              /* it follows; else there was one, or somebody took over */
-	int process;
+	int process;             /* the nearest one */
+	int other;               /* another one, or 0 */
 	uint64_t step, proven;   /* up to which it may go, and to which it has come, each call as in the record */
 	uint64_t lag;            /* iterations that it is behind */
 	double lag_ms;           /* how long they took */

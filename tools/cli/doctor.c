@@ -443,11 +443,11 @@ static void examine_twin(struct examination *e)
 	struct tpck_cgroup group;
 	char which[TPCK_CGROUP_PATH];
 
-	if (strcmp(e->cli->settings.twin, "1") != 0)
+	if (strcmp(e->cli->settings.twin, "1") != 0 && strcmp(e->cli->settings.twin, "2") != 0)
 		return;
 	cli_find(e, GOOD, "twin",
-		 "takes the program's memory and the processor time of its CPU side once more, a second context on the device (some hundreds of MiB there), and at most %s for files that the program writes",
-		 cli_bytes(e->cli->settings.twin_bytes));
+		 "%stakes the program's memory and the processor time of its CPU side once more, a second context on the device (some hundreds of MiB there), and at most %s for files that the program writes",
+		 e->cli->settings.twin[0] == '2' ? "each of two " : "", cli_bytes(e->cli->settings.twin_bytes));
 	(void)cli_each_job(e->cli, examine_trainer, e);
 	if (tpck_cgroup_of("", 0, &group) && tpck_cgroup_ends_together("", &group, which))
 		cli_find(e, NOTE, "twin", "memory.oom.group of control group %s is 1: where memory is short the kernel ends the program together with its twin", which);
