@@ -12,6 +12,7 @@
 #include "agent/session/welcome.h"
 #include "agent/twins/twin_sets.h"
 #include "runtime/base/log.h"
+#include "runtime/wire/failures.h"
 
 void hello_refuse_one(struct client *client, const char *why)
 {
@@ -70,6 +71,20 @@ void hello_settle(struct hello_job *h)
 			h->part[i].session->control->pid = h->part[i].client->pid;
 }
 
+/* What had failed of all ranks here. Those of which no more is known were ended for it, and an error of NCCL may follow from another rank's failure. */
+static uint32_t failure_of(const struct hello_job *h, size_t i)
+{
+	uint32_t found = h->part[i].hello.failure;
+
+	for (size_t k = 0; k < h->count; k++) {
+		uint32_t failure = h->part[k].hello.failure;
+
+		if (failure != TPCK_FAILURE_NONE && failure != TPCK_FAILURE_RANK && (found == TPCK_FAILURE_RANK || found == TPCK_FAILURE_COMMUNICATOR))
+			found = failure;
+	}
+	return found;
+}
+
 void hello_welcome(struct agent *agent, struct hello_job *h, size_t i)
 {
 	struct hello_part *part = &h->part[i];
@@ -91,7 +106,7 @@ void hello_welcome(struct agent *agent, struct hello_job *h, size_t i)
 	live->offered_from = offer->from;
 	live->by_twin = part->hello.flags & TPCK_HELLO_TAKES_OVER;
 	live->in_place = part->hello.flags & TPCK_HELLO_IN_PLACE;
-	live->after = part->hello.failure;
+	live->after = part->hello.rank == 0 ? failure_of(h, i) : part->hello.failure;
 	own_belongs(live);
 	ranks_here_find(&h->launch->here, part->hello.rank)->live = live;
 	if (h->launch->world > 1 && part->hello.flags & TPCK_HELLO_SUPERVISED)

@@ -18,6 +18,8 @@ import twins
 from ranks import Ranks
 
 checks = job.Checks()
+# Kernels of NCCL of a rank: five an iteration, so that of 900 iterations fewer are left than were before.
+KERNELS_BEFORE = 2700
 
 
 class Twins(Ranks):
@@ -224,7 +226,26 @@ def differs(_):
                   "its twin says where it differs, and the other rank's says nothing", this.story())
 
 
-STAGES = {"killed": killed, "mpirun": mpirun, "anyhow": anyhow, "layouts": layouts, "together": together, "hurt": twin_is_hurt, "ends": ends, "differs": differs}
+def communicator_fails(_):
+    """NCCL fails, as where a network does, and the program gives up for that: no signal, and no other rank's end, is behind it."""
+    for where, which in (("/1", "one rank"), ("", "both ranks")):
+        with job.Place() as place:
+            this = Twins(place, 2, "--watch", steps=900, together=True)
+            this.run_plain()
+            # A twin counts its own kernels, and makes none before it is live: the error does not come again.
+            start = this.start(SIMGPU_FAULT=f"nccl_error@{KERNELS_BEFORE}{where}")
+            begun = start.until(lambda: this.covered(start)) and this.supervisors(start)
+            checks.ok(begun, f"{which}: there are twins before NCCL fails", this.story())
+            start.until(lambda: max(this.takeovers()))
+            checks.ok(not start.running() or this.supervisors(start) == begun, "the processes that were launched are the same all the time")
+            ended_equal(this, start, f"NCCL fails on {which}: all change over, and the same bytes", 1)
+            said = "".join(this.said())
+            checks.ok(re.search(r"process \d+ ended with status 4 behind an error of NCCL; its twin, process \d+, takes over", said), "and a line says so", this.story())
+            noted = job.read(os.path.join(place.store, "j", "history")) + job.read(os.path.join(place.shm, "j", "history"))
+            checks.ok(re.search(r'"by": ?"twin", ?"after": ?"communicator"', noted), "the history names that class of failure", noted[-600:])
+
+
+STAGES = {"communicator": communicator_fails, "killed": killed, "mpirun": mpirun, "anyhow": anyhow, "layouts": layouts, "together": together, "hurt": twin_is_hurt, "ends": ends, "differs": differs}
 
 
 def main():
