@@ -8,6 +8,7 @@
 #include "hooks/cuda_graph.h"
 #include "runtime/track/functions.h"
 #include "runtime/track/host_memory.h"
+#include "runtime/track/mappings.h"
 
 /* The buffer that a launch's parameters are in where they are in one, else NULL. */
 static const char *packed(void **params, void **extra)
@@ -71,7 +72,7 @@ static __attribute__((noinline)) void parameters_digest(const struct tpck_functi
 			break;
 		}
 		if (number->means && (number->means == TPCK_MEANS_ADDRESS || (value >> 32 && !(value >> 47)))) {
-			if (tpck_engine_is_device_memory(value))
+			if (tpck_engine_is_device_memory(value) || tpck_mappings_range(value))
 				addresses = (addresses << 23 | addresses >> 41) ^ value;
 			continue;
 		}

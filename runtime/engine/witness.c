@@ -10,6 +10,7 @@
 #include "runtime/engine/engine_private.h"
 #include "runtime/infer/persistent.h"
 #include "runtime/track/handed.h"
+#include "runtime/track/mappings.h"
 
 /* What is live at so many looks persists; where some of it goes after that, at so many more. */
 enum { SETS = 24, SETS_MORE = 4 };
@@ -119,7 +120,7 @@ static bool plan_make(void)
 		const struct tpck_handed_part *part = &kept->out[i];
 		uint64_t bytes = part->end - part->begin, tail = part->begin + (bytes - room) / ALIGN * ALIGN;
 
-		if (!tpck_arena_contains(engine->arena, part->begin))
+		if (!tpck_arena_contains(engine->arena, part->begin) && !tpck_mappings_range(part->begin))
 			continue;
 		if (bytes <= pieces * room) {
 			add_row(weights, part, part->begin, part->end, bytes);

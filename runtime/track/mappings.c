@@ -10,9 +10,8 @@
 
 #include "runtime/base/layout.h"
 
-/* Above the arena, below where position-independent programs are loaded. */
-#define FIRST 0x4b0000000000ull
-#define END 0x540000000000ull
+#define FIRST TPCK_MAPPINGS_FIRST
+#define END TPCK_MAPPINGS_END
 #define UNIT (2ull << 20)
 /* What the driver is asked for at a time. */
 #define WINDOW (1ull << 40)
@@ -30,11 +29,6 @@ static struct tpck_mapping *by_address[1 << HASH_BITS] TPCK_LARGE, *by_handle[1 
 static struct tpck_mapping **slot(struct tpck_mapping **table, uint64_t key)
 {
 	return &table[key * 0x9e3779b97f4a7c15ull >> (64 - HASH_BITS)];
-}
-
-bool tpck_mappings_range(uint64_t address)
-{
-	return address >= FIRST && address < END;
 }
 
 static bool is_ours(const struct tpck_device *device, uint64_t address)

@@ -20,8 +20,15 @@ struct tpck_mapping {
 	struct tpck_mapping *chain, *same; /* by address; by handle */
 };
 
+/* Above the arena, below where position-independent programs are loaded. */
+#define TPCK_MAPPINGS_FIRST 0x4b0000000000ull
+#define TPCK_MAPPINGS_END 0x540000000000ull
+
 /* Whether an address lies where reservations are asked to lie. Needs no lock. */
-bool tpck_mappings_range(uint64_t address);
+static inline bool tpck_mappings_range(uint64_t address)
+{
+	return address - TPCK_MAPPINGS_FIRST < TPCK_MAPPINGS_END - TPCK_MAPPINGS_FIRST;
+}
 /* Takes so much of an address range that nobody has, the first that fits; it begins at a multiple of alignment, 0 or a power of two, and of 2 MiB.
  * Drivers move small reservations, so that the program's lie within a few large ones of the process's, which stay. 0: bytes are no multiple of 2 MiB, or
  * the driver gives no range. */

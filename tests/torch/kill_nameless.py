@@ -23,9 +23,13 @@ CASES = {
     'conv': (['conv.py', '--steps', '80'], False, 'pattern'),
     # The first end is told about the hundredth iteration, of each start.
     'gpt_fused_memory': (['gpt.py', '--steps', '200', '--accumulate', '1'], True, 'memory'),
+    'gpt_expandable_memory': (['gpt.py', '--steps', '200', '--accumulate', '1'], True, 'memory'),
     'conv_memory': (['conv.py', '--steps', '200'], True, 'memory'),
     'gan_memory': (['conv.py', '--gan', '--steps', '200'], True, 'memory'),
 }
+
+
+ENVIRONMENTS = {'gpt_expandable_memory': kill.EXPANDABLE}
 
 
 def killed_untold(this, kills, rng):
@@ -44,7 +48,7 @@ def killed_untold(this, kills, rng):
 def judge(python, name, kills, rng):
     script, told, setting = CASES[name]
     with job.Place() as place:
-        this = script_job.ScriptJob(place, python, script, {'TRANSPCKPT_INFER': setting})
+        this = script_job.ScriptJob(place, python, script, {'TRANSPCKPT_INFER': setting, **ENVIRONMENTS.get(name, {})})
         if this.run_plain():
             return 'the plain run failed: %s' % this.plain.said()[-300:], ''
         why = '' if told else killed_untold(this, kills, rng)
