@@ -184,6 +184,7 @@ strangers() {
 	venv=${XDG_CACHE_HOME:-$HOME/.cache}/transpckpt/strangers
 	python=${TORCH_PYTHON:-${venv%/strangers}/torch/bin/python}
 	if "$venv/bin/python" -c 'import torch, numpy, tensorboard, tqdm, datasets, webdataset, gymnasium, optuna, hydra, mlflow, wandb, nbconvert, ipykernel, ray, tensorboardX' 2>/dev/null; then
+		trackers
 		return 0
 	fi
 	say "installing what many training scripts use into $venv"
@@ -198,6 +199,16 @@ strangers() {
 		rm -rf "$venv"
 		return 1
 	fi
+	trackers
+}
+
+# Two trackers beside them; without one of them its case is left out.
+trackers() {
+	"$venv/bin/python" -c 'import sys
+from importlib.util import find_spec
+sys.exit(not (find_spec("comet_ml") and find_spec("neptune")))' 2>/dev/null ||
+		timeout "${STACKS_INSTALL_SEC:-600}" "$venv/bin/python" -m pip install -q --no-cache-dir 'comet-ml==3.*' 'neptune==1.*' >>"$venv.log" 2>&1 ||
+		say "Comet and Neptune cannot be installed: $(tail -n 1 "$venv.log")"
 }
 
 # What only tests/frameworks and tests/files/databases.py run: h5py, Orbax and databases, in an environment that sees JAX of the other stacks.

@@ -566,7 +566,8 @@ enum tpck_forward tpck_forward_operation(struct tpck_thread *self, uint32_t toke
 		self->places = 0;
 		if (elsewhere) {
 			chance = true;
-			differs(self, "what copies, sets or kernels work on lies elsewhere than in the first run");
+			differs(self, "what copies, sets or kernels work on lies elsewhere than in the first run (the thread that trains should be who frees "
+				      "memory of the device; with CuPy MemoryAsyncPool helps)");
 			return TPCK_FORWARD_DIFFERS;
 		}
 		if (!more_marks(expected))

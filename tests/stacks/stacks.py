@@ -23,7 +23,7 @@ from script_job import job
 
 INERT, RESUMES = 'inert', None
 # CuPy's pool takes a free block out of a set of objects, in an order that their addresses decide.
-ELSEWHERE = r'cannot resume at step \d+: .*: what copies, sets or kernels work on lies elsewhere than in the first run; ' \
+ELSEWHERE = r'cannot resume at step \d+: .*: what copies, sets or kernels work on lies elsewhere than in the first run \(.*\); ' \
             r'(trying once more|starting the program again from its beginning)$'
 # What must be installed, the program, and what becomes of it: else the line that may refuse to resume it.
 CASES = {

@@ -11,12 +11,14 @@ random instants and started again by the same command. What it prints and every 
 import collections
 import contextlib
 import glob
+import json
 import os
 import random
 import re
 import sqlite3
 import subprocess
 import sys
+import zipfile
 
 import kill
 import script_job
@@ -82,6 +84,30 @@ def tracked_rows(path):
         return [(name, sorted(re.sub(r"[0-9a-f]{32}|\d{10,}|'[a-z]+-[a-z]+-\d+'|/[^']*", '#', repr(row)) for row in db.execute('select * from %s' % name))) for name in tables]
 
 
+def archived(path):
+    """The rows of an archive of Comet's."""
+    with zipfile.ZipFile(path) as archive:
+        said = [json.loads(line) for line in archive.read('messages.json').decode().splitlines()]
+    return [(one['payload']['metric']['step'], one['payload']['metric']['metricValue']) for one in said
+            if one['type'] == 'metric_msg' and one['payload']['metric']['metricName'] == 'loss']
+
+
+def queued(path):
+    """The rows of a queue of Neptune's."""
+    said = [json.loads(line)['obj'] for line in bytes_of(path).decode().splitlines()]
+    return [(value['step'], value['value']) for one in said if one['path'] == ['train', 'loss'] for value in one.get('values', [])]
+
+
+def indexed(path):
+    """The rows of the run that has most of them, of those that Aim has in the folder of this file: each start that begins anew leaves one, as without the library."""
+    from_it = ('import aim, json, sys\nrepo = aim.Repo(sys.argv[1])\n'
+               'runs = [aim.Run(name, repo=repo, system_tracking_interval=None, capture_terminal_logs=False) for name in repo.list_all_runs()]\n'
+               'rows = [[list(map(float, part)) for metric in run.metrics() if metric.name == "loss" for part in metric.values.sparse_numpy()] for run in runs]\n'
+               'print(json.dumps(max(rows, key=lambda of: len((of or [[]])[0]))))')
+    done = subprocess.run([find_python()[0], '-W', 'ignore', '-c', from_it, os.path.dirname(os.path.dirname(path))], capture_output=True, text=True)
+    return done.stdout or done.stderr[-300:]
+
+
 class Case:
     """script: and its arguments. imports: packages. names: what of the names of files differs between any two runs; contents:
     [(pattern of names, reader)], the first that matches. anew: the line that may refuse it, if some habit cannot be followed.
@@ -107,7 +133,10 @@ class Case:
 
 
 # The line that may refuse a habit.
-ANEW = r'cannot resume at step \d+: %s than in the first run; (trying once more|starting the program again from its beginning)$'
+ANEW = r'cannot resume at step \d+: .*: %s; (trying once more|starting the program again from its beginning)$'
+ENDS = r'cannot resume at step \d+: the program ended with status 1, which it did not the first time; (trying once more|starting the program again from its beginning)$'
+# It says what can be done.
+ELSEWHERE = ANEW % r'what is copied or set lies elsewhere than in the first run \(the thread that trains should be who frees memory of the device; .*\)'
 CASES = {
     'board': Case('board.py', imports=('tensorboard',), names=r'\w{3}\d\d_\d\d-\d\d-\d\d_[^/]*|(?<=tfevents\.).*|\d{9,}\.\d+',
                   contents=[('tfevents', events)]),
@@ -115,7 +144,11 @@ CASES = {
     'loggers': Case('loggers.py', contents=[(r'\.log', text_but(r'[-\d]+ [:,\d]+ +\d+ |after +[\d.]+ s'))]),
     'progress': Case('progress.py', imports=('tqdm',)),
     'savers': Case('savers.py'),
+    'freed': Case('freed.py', anew=ELSEWHERE),
     'prefetch': Case('prefetch.py'),
+    'ahead': Case('ahead.py'),
+    'ahead_thread': Case('ahead.py', '--thread', anew=ELSEWHERE),
+    'ahead_workers': Case('ahead.py', '--workers', '2', temporary='pymp-'),
     'workers': Case('workers.py', temporary='pymp-'),
     'mapped': Case('mapped.py', imports=('datasets',), names=r'[0-9a-f]{16,}|_\w+[-.\w]*_(?=hf_)|_(plain|killed)_', contents=[(r'\.json$', nothing), ('cache-', os.path.getsize)]),
     'shards': Case('shards.py', imports=('webdataset',)),
@@ -136,6 +169,10 @@ CASES = {
     'averaged': Case('averaged.py'),
     'tracked': Case('tracked.py', imports=('mlflow',), names=r'[0-9a-f]{32}|\d{10,}', contents=[('meta.yaml|runName', nothing), ('.', text_but(r'[0-9a-f]{32}|\d{10,}|/\S*'))]),
     'tracked_base': Case('tracked.py', '--base', imports=('mlflow', 'sqlalchemy', 'alembic'), names=r'[0-9a-f]{32}|\d{10,}', contents=[(r'\.db', tracked_rows), ('.', text_but(r'[0-9a-f]{32}|\d{10,}|/\S*'))]),
+    'comet': Case('trackers.py', 'comet', imports=('comet_ml',), names=r'[0-9a-f]{32}', contents=[(r'\.zip$', archived), ('.', nothing)]),
+    'neptune': Case('trackers.py', 'neptune', imports=('neptune',), names=r'run__\w{8}(-\w{4}){3}-\w{12}__\d+__\w+', contents=[(r'data-.*\.log$', queued), ('.', nothing)],
+                    printed=r'offline/[-0-9a-f]{36}'),
+    'aim': Case('trackers.py', 'aim', imports=('aim',), besides=r'\.aim/(?!run_metadata\.sqlite$)', anew=ENDS, contents=[(r'run_metadata\.sqlite$', indexed), ('.', nothing)]),
     'offline': Case('offline.py', imports=('wandb',), names=r'\d{8}_\d{6}-[a-z0-9]{8}|\d{8}_\d{6}|(?<=run-)[a-z0-9]{8}|\d{8,}', besides=r'\.cache/wandb|debug.*\.log',
                     contents=[(r'\.wandb$', tracked), ('output.log', bytes_of), ('.', nothing)], said=r'started again on the way to step \d+: wandb-core$'),
     'notebook': Case('notebook.py', imports=('nbconvert', 'ipykernel'), anew=r"not resuming: argument \d+ is '\S+\.json', was '\S+\.json'$",
