@@ -135,7 +135,7 @@ class Case:
 # The line that may refuse a habit.
 ANEW = r'cannot resume at step \d+: .*: %s; (trying once more|starting the program again from its beginning)$'
 ENDS = r'cannot resume at step \d+: the program ended with status 1, which it did not the first time; (trying once more|starting the program again from its beginning)$'
-# It says what can be done.
+# The line of it says what can be done.
 ELSEWHERE = ANEW % r'what is copied or set lies elsewhere than in the first run \(the thread that trains should be who frees memory of the device; .*\)'
 CASES = {
     'board': Case('board.py', imports=('tensorboard',), names=r'\w{3}\d\d_\d\d-\d\d-\d\d_[^/]*|(?<=tfevents\.).*|\d{9,}\.\d+',
