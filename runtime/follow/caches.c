@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "runtime/base/layout.h"
+#include "runtime/files/files.h"
 #include "runtime/follow/follow_private.h"
 
 #define VARIABLE "_TRANSPCKPT_CACHES_HIDDEN"
@@ -24,8 +25,8 @@ static uint64_t hidden_from, hidden_to;
 extern char **environ;
 
 /* What the variable says, of one length: a resumed program finds as many variables, and as long ones, as it did in its first run. */
-#define LINE VARIABLE "=%020" PRIu64 "-%020" PRIu64
-static char line[sizeof VARIABLE + 42] TPCK_LARGE_USED; /* in the environment, if it is not "" */
+static char line[] = VARIABLE "=00000000000000000000-00000000000000000000";
+static bool is_there; /* in the environment */
 
 /* ---- which folders ------------------------------------------------------------------------------ */
 
@@ -118,30 +119,17 @@ void tpck_caches_hide(uint64_t from_ns, uint64_t to_ns)
 
 	hidden_from = from_ns;
 	hidden_to = to_ns;
-	snprintf(text, sizeof text, LINE, from_ns, to_ns);
-	if (line[0])
+	snprintf(text, sizeof text, VARIABLE "=%020" PRIu64 "-%020" PRIu64, from_ns, to_ns);
+	if (is_there)
 		memcpy(line, text, sizeof line);
 	else
 		setenv(VARIABLE, text + sizeof VARIABLE, 1);
 	atomic_store(&tpck_caches_hiding_now, true);
 }
 
-/* As setenv() does it, but a short program may never allocate: an array of somebody else's is what libc expects of `environ`, and copies when it has to. */
 TPCK_AT_START void tpck_caches_hide_none(void)
 {
-	static char *few[256] TPCK_LARGE_USED;
-	size_t count = 0;
-
-	if (getenv(VARIABLE))
-		return;
-	while (environ && environ[count])
-		count++;
-	if (count + 2 > sizeof few / sizeof *few)
-		return;
-	snprintf(line, sizeof line, LINE, (uint64_t)0, (uint64_t)0);
-	memcpy(few, environ, count * sizeof *few);
-	few[count] = line;
-	environ = few;
+	is_there = !getenv(VARIABLE) && tpck_files_tell(line);
 }
 
 TPCK_AT_START void tpck_caches_inherit(void)
