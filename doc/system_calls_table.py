@@ -20,7 +20,7 @@ MODE = sys.argv[2] if len(sys.argv) > 2 else "--print"
 MARK = "<!-- made by doc/system_calls_table.py -->\n"
 STATES = ("followed", "passed on", "no file")
 # What libc calls them.
-LIBC = {"pwrite64": "pwrite", "newfstatat": "fstatat", "getdents64": "readdir", "exit_group": "_exit"}
+LIBC = {"pwrite64": "pwrite", "newfstatat": "fstatat", "getdents64": "readdir", "exit_group": "_exit", "syslog": "klogctl"}
 
 
 def text(path):

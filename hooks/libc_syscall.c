@@ -42,7 +42,7 @@ long tpck_syscall_seen(long number, long a, long b, long c, long d, long e, long
 const unsigned char tpck_syscall_hooked[NUMBERS] = {
 	[SYS_open] = 1, [SYS_openat] = 1, [NR_OPENAT2] = 1, [SYS_creat] = 1, [SYS_close] = 1, [NR_CLOSE_RANGE] = 1,
 	[SYS_dup] = 1, [SYS_dup2] = 1, [SYS_dup3] = 1, [SYS_fcntl] = 1, [SYS_fsync] = 1, [SYS_fdatasync] = 1, [SYS_sync] = 1, [SYS_syncfs] = 1, [SYS_sync_file_range] = 1, [SYS_msync] = 1, [SYS_copy_file_range] = 1,
-	[SYS_write] = 1, [SYS_pwrite64] = 1, [SYS_writev] = 1, [SYS_pwritev] = 1, [SYS_pwritev2] = 1, [SYS_sendfile] = 1,
+	[SYS_write] = 1, [SYS_pwrite64] = 1, [SYS_writev] = 1, [SYS_pwritev] = 1, [SYS_pwritev2] = 1, [SYS_sendfile] = 1, [SYS_sendto] = 1, [SYS_sendmsg] = 1, [SYS_sendmmsg] = 1,
 	[SYS_mmap] = 1, [SYS_munmap] = 1, [SYS_mremap] = 1, [SYS_rename] = 1, [SYS_renameat] = 1, [SYS_renameat2] = 1,
 	[SYS_unlink] = 1, [SYS_unlinkat] = 1, [SYS_rmdir] = 1, [SYS_mkdir] = 1, [SYS_mkdirat] = 1, [SYS_link] = 1, [SYS_linkat] = 1,
 	[SYS_symlink] = 1, [SYS_symlinkat] = 1, [SYS_readlink] = 1, [SYS_readlinkat] = 1, [SYS_stat] = 1, [SYS_lstat] = 1,
@@ -220,6 +220,12 @@ long tpck_syscall_seen(long number, long a, long b, long c, long d, long e, long
 		return tpck_hooks_write(number, a, b, c, d, e, f);
 	case SYS_sendfile:
 		return sendfile(NUMBER(a), NUMBER(b), AT(off_t, c), (size_t)d);
+	case SYS_sendto:
+		return sendto(NUMBER(a), AT(void, b), (size_t)c, NUMBER(d), AT(struct sockaddr, e), (socklen_t)f);
+	case SYS_sendmsg:
+		return sendmsg(NUMBER(a), AT(struct msghdr, b), NUMBER(c));
+	case SYS_sendmmsg:
+		return sendmmsg(NUMBER(a), AT(struct mmsghdr, b), (unsigned)c, NUMBER(d));
 	case SYS_mmap:
 		return (long)mmap(AT(void, a), (size_t)b, NUMBER(c), NUMBER(d), NUMBER(e), f);
 	case SYS_munmap:

@@ -190,6 +190,8 @@ static inline void tpck_started_told(ssize_t got)
 	if (__builtin_expect(atomic_load_explicit(&tpck_started_early, memory_order_relaxed), 0) && got > 0)
 		tpck_started_told_slow();
 }
+/* In the place of a descriptor: libc's own socket, by which it tells the system's log. */
+#define TPCK_NETWORK_LOG (-2)
 /* A datagram was sent to this address. */
 void tpck_network_datagram(int fd, const struct sockaddr *address, socklen_t bytes, const void *caller);
 /* Whether the record tells of a connection. */

@@ -4,10 +4,12 @@
  * 127.0.0.1:$DATAGRAMS_PORT by a way that $DATAGRAMS names:
  *
  *   to         sendto()
+ *   number     sendto() and sendmsg() by syscall(), by turns
  *   message    sendmsg()
  *   messages   sendmmsg(), two at a time: the second one is as the first, with a minus
  *   connected  send() by a socket that is connected
  *   written    write() and writev() by such a socket, by turns
+ *   log        syslog()
  *   forked     a forked process does it by its parent's, which is connected
  *   own        a forked process does it by sendto()
  *
@@ -21,7 +23,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/uio.h>
+#include <syslog.h>
 #include <unistd.h>
 
 static struct sockaddr_in others;
@@ -54,6 +58,10 @@ static void tell(int number)
 		done = send(by, text[0], bytes, 0);
 	else if (is("written"))
 		done = number % 2 ? write(by, text[0], bytes) : writev(by, parts[0], 1);
+	else if (is("log"))
+		done = 0, syslog(LOG_USER | LOG_INFO, "told %d", number + 1);
+	else if (is("number"))
+		done = number % 2 ? syscall(SYS_sendto, by, text[0], bytes, 0, &others, sizeof others) : syscall(SYS_sendmsg, by, &messages[0].msg_hdr, 0);
 	else
 		done = sendto(by, text[0], bytes, 0, (struct sockaddr *)&others, sizeof others);
 	if (done < 0)

@@ -9,14 +9,17 @@ that start.
 """
 import os
 import re
+import shutil
 import socket
+import subprocess
 import sys
+import tempfile
 import threading
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import job
 
-WAYS = ["to", "message", "messages", "connected", "written", "forked", "own"]
+WAYS = ["to", "number", "log", "message", "messages", "connected", "written", "forked", "own"]
 STEPS, TAKEN = 300, 60
 WHO = {"first": "the first run", "tried": "starts that left no snapshot"}
 SENT = {who: re.compile(rf"what comes behind step \d+ is done again, with what it sends; {text} sent something there to (\S+)$", re.M) for who, text in WHO.items()}
@@ -25,21 +28,21 @@ SENT = {who: re.compile(rf"what comes behind step \d+ is done again, with what i
 class Others:
     """Who is told."""
 
-    def __init__(self):
-        self.socket, self.told = socket.socket(socket.AF_INET, socket.SOCK_DGRAM), []
+    def __init__(self, way):
+        self.socket, self.told = socket.socket(socket.AF_UNIX if way == "log" else socket.AF_INET, socket.SOCK_DGRAM), []
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)
-        self.socket.bind(("127.0.0.1", 0))
-        self.here = f"127.0.0.1:{self.socket.getsockname()[1]}"
+        self.socket.bind("/dev/log" if way == "log" else ("127.0.0.1", 0))
+        self.here = "/dev/log" if way == "log" else f"127.0.0.1:{self.socket.getsockname()[1]}"
         threading.Thread(target=self.listens, daemon=True).start()
 
     def listens(self):
         while True:
-            self.told.append(int(self.socket.recv(100)))
+            self.told.append(int(self.socket.recv(100).split()[-1].rstrip(b"\0")))
 
 
 def goes(checks, way):
     with job.Place() as place:
-        others = Others()
+        others = Others(way)
         this = job.Job(place, "gpt", "--seed", "3", "--steps", str(STEPS))
         this.environment.update(LD_PRELOAD=job.built(place, "datagrams.so", "datagrams.c"), DATAGRAMS=way, DATAGRAMS_PORT=others.here.rpartition(":")[2])
         this.run_plain()
@@ -69,10 +72,30 @@ def goes(checks, way):
         checks.ok(not this.differences(), f"{way}: and the trainer wrote the same bytes", *this.differences())
 
 
+# A /dev with a log of the test's own in place of the machine's.
+DEV = """mount -t tmpfs tmpfs "$DEV" && mkdir "$DEV/shm" && mount --bind /dev/shm "$DEV/shm" && ln -s /proc/self/fd "$DEV/fd" &&
+for name in null zero full random urandom tty; do : >"$DEV/$name" && mount --bind "/dev/$name" "$DEV/$name" || exit 1; done && mount --bind "$DEV" /dev"""
+
+
+def log(checks):
+    """The way `log`, in a namespace of mounts."""
+    with tempfile.TemporaryDirectory() as folder:
+        own = {**os.environ, "DEV": folder, "OWN_LOG": "1"}
+        under = ["unshare", "--mount", "sh", "-c", DEV + ' && exec "$@"', "sh"]
+        if not shutil.which("unshare") or subprocess.run([*under, "true"], env=own, capture_output=True, check=False).returncode:
+            print("# log: no namespace of mounts can be made")
+            return
+        done = subprocess.run([*under, sys.executable, "-B", os.path.abspath(__file__), "log"], env=own, capture_output=True, text=True, check=False)
+        checks.ok(not done.returncode, f"log: {done.stdout.count('ok ')} checks in a namespace of mounts", done.stdout, done.stderr)
+
+
 def main():
     checks = job.Checks()
     for way in WAYS if sys.argv[1:] == ["all"] else sys.argv[1:] or job.drawn_from().sample(WAYS, 2):
-        goes(checks, way)
+        if way == "log" and not os.environ.get("OWN_LOG"):
+            log(checks)
+        else:
+            goes(checks, way)
     checks.end()
 
 
