@@ -480,7 +480,9 @@ static void take_over(void)
 	follow_further(cut);
 	look_at_writers();
 	tpck_programs_give();
+	tpck_shared_real();
 	tpck_programs_follow_to(engine->welcome.session, cut, false);
+	tpck_shared_real();
 	if (!tpck_resume_watch_ranks())
 		tpck_following_end("a thread that watches over the other ranks cannot be started");
 	atomic_store(&following, false);
@@ -679,6 +681,7 @@ void tpck_following_begin(void)
 		tpck_following_end("what stands in for programs that were started (standin, beside the library) cannot be used");
 	tpck_programs_follow_to(living.session, living.cut, true);
 	tpck_network_forward(tpck_resume_diverged);
+	tpck_shared_begin();
 	tpck_caches_hide(tpck_follow_begun_ns(), tpck_clock_coarse_ns());
 	engine->forward_ns = tpck_clock_monotonic_ns();
 	tpck_clocks_begin();

@@ -74,6 +74,9 @@ void tpck_follow_say_error(void);
 /* Standard output and error back in their place, nothing else (before starting over). */
 void tpck_follow_abandon(void);
 
+/* Shared memory or a semaphore of this path is made; and whether it was, in this timeline. */
+void tpck_follow_shares(const char *path);
+bool tpck_follow_shared(const char *path);
 /* Whether the program has written to the file while running forward. */
 bool tpck_follow_has_written(const char *path);
 /* What the files that the program has written take in memory while it runs forward. */

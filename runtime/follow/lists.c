@@ -77,6 +77,35 @@ void tpck_lists_wait(const char *path)
 		}
 }
 
+/* The same of shared memory and semaphores. */
+enum { SHARES = 4096 };
+static char shares[SHARES] TPCK_LARGE;
+static _Atomic uint32_t shares_bytes;
+
+static void shares_waited(bool wanted)
+{
+	uint32_t bytes = atomic_exchange(&shares_bytes, WAITED);
+
+	for (uint32_t at = 0; wanted && bytes <= SHARES && at < bytes; at += (uint32_t)strlen(shares + at) + 1)
+		if (shares[at])
+			tpck_lists_add("shared", shares + at);
+}
+
+void tpck_follow_shares(const char *path)
+{
+	uint32_t bytes = (uint32_t)strlen(path) + 1, at = atomic_load(&shares_bytes);
+
+	if (tpck_follow_keep[0]) {
+		tpck_lists_add("shared", path);
+		return;
+	}
+	while (at < SHARES && bytes <= SHARES - at)
+		if (atomic_compare_exchange_weak(&shares_bytes, &at, at + bytes)) {
+			memcpy(shares + at, path, bytes);
+			break;
+		}
+}
+
 void tpck_lists_waited(bool wanted)
 {
 	uint32_t bytes = atomic_exchange(&waiting_bytes, WAITED);
@@ -84,6 +113,7 @@ void tpck_lists_waited(bool wanted)
 	for (uint32_t at = 0; wanted && bytes <= WAITING && at < bytes; at += (uint32_t)strlen(waiting + at) + 1)
 		if (waiting[at])
 			tpck_lists_add("created", waiting + at);
+	shares_waited(wanted);
 }
 
 int tpck_lists_parse(const char *text, size_t size, int (*call)(const char *entry))
@@ -163,6 +193,14 @@ void tpck_follow_creates(const char *path)
 {
 	if (tpck_follow_keep[0])
 		tpck_lists_add("created", path);
+}
+
+bool tpck_follow_shared(const char *path)
+{
+	looked_for = path;
+	was_found = false;
+	(void)tpck_lists_each("shared", look);
+	return was_found;
 }
 
 const char *tpck_lists_parse_changed(const char *entry, struct tpck_record_file *version)

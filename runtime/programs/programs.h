@@ -57,6 +57,18 @@ void tpck_programs_unwrite(uint64_t step);
 void tpck_programs_live(uint64_t step);
 /* In a twin: its record goes up to this cut of that session by now. `further`: it goes on following; else it takes over. */
 void tpck_programs_follow_to(const char *session, struct tpck_log_position cut, bool further);
+/* ---- names of shared memory and semaphores (shared_names.c) ---- */
+enum { TPCK_SHARED_NAME = 256, TPCK_SHARED_PATH = 300 };
+/* What a name of shm_open() or sem_open() is for this process: itself, or, beside a living process that has it, one of its own, in `own`. */
+const char *tpck_shared_name(const char *name, char own[TPCK_SHARED_NAME]);
+/* Before a call that may make it, of the kind "" or TPCK_SEMAPHORES: whether it is not there. `forward`: what a killed run has left of that name goes. */
+bool tpck_shared_makes(const char *kind, const char *name, bool forward);
+/* And it was made. */
+void tpck_shared_made(const char *kind, const char *name, bool forward);
+/* A twin begins: what others have left that were killed goes. */
+void tpck_shared_begin(void);
+/* A twin takes over: its names are the program's from here on. Before tpck_programs_follow_to(), and behind it for what was made meanwhile. */
+void tpck_shared_real(void);
 /* The program begins anew: no stand-in starts anything. */
 void tpck_programs_abandon(void);
 /* NULL, or what is to be started that the first run did not start, or did not wait for: it waits, and its parent may wait for it. */

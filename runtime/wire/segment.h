@@ -33,6 +33,9 @@ enum {
 #define TPCK_LOG_BEHIND "behind."
 /* "JOB/twin.PROCESS": a folder of a twin's own (runtime/engine/following.c). */
 #define TPCK_TWIN_FOLDER "twin."
+/* "/dev/shm/tpck-twin.PROCESS.NAME": shared memory of a twin's, which is NAME to its program; semaphores' names begin with the second in /dev/shm. */
+#define TPCK_TWIN_NAMES "tpck-twin."
+#define TPCK_SEMAPHORES "sem."
 /* "SESSION/written": what forked children write to files (runtime/programs/written.c); the same of the run that is resumed. */
 #define TPCK_WRITTEN "written"
 #define TPCK_SEEN "overlay"

@@ -37,6 +37,9 @@ CASES = {
     'adam_fused': (['mlp.py', '--optimizer', 'Adam-fused', '--steps', '1000'], {}),
     'adadelta': (['mlp.py', '--optimizer', 'Adadelta', '--steps', '1000'], {}),
     'adamax': (['mlp.py', '--optimizer', 'Adamax', '--steps', '1000'], {}),
+    # Shared memory and a semaphore by names.
+    'shared_blocks': (['shared_blocks.py', '--steps', '800'], {}),
+    'shared_tracked': (['shared_blocks.py', '--steps', '800', '--tracked'], {}),
     # Optimizers that have no kernels of their own: they are told by additions to tensors of several sizes.
     'lbfgs': (['mlp.py', '--optimizer', 'LBFGS', '--hidden', '300,120', '--steps', '200'], {}),
     'muon': (['mlp.py', '--optimizer', 'Muon', '--hidden', '300,120', '--steps', '300'], {}),
