@@ -50,7 +50,7 @@ static pid_t living, own_group;
 static struct {
 	pid_t process;            /* 0: there is none */
 	uint64_t since_ns;
-} kept[TPCK_TWINS_MAX] TPCK_LARGE; /* twins, by their places */
+} kept[TPCK_TWINS_MAX]; /* twins, by their places */
 static struct tpck_twin_place *own_place; /* in a twin, and in what was one */
 static bool told_to_end;      /* a signal that ends programs came */
 static char living_folder[sizeof page->twin[0].folder] TPCK_LARGE; /* of the living one, while it was a twin */
