@@ -427,7 +427,8 @@ def recovery(table):
 def takeover(table):
     """From a program's death to its first live iteration, by its twin."""
     table.step("age")
-    for row in script("takeover.py", "age"):
+    ages = script("takeover.py", "age")
+    for row in ages:
         table.row(f"takeover, gpt after {row['age']} iterations: death to live", median(row["twin"]) * 1e3, row["long"] * 1e3, "ms",
             ratio=median(row["twin"]) / row["long"], ratios=[seconds / row["long"] for seconds in row["twin"]],
             note="beside the same command started again at once; " + ", ".join(f"{seconds * 1e3:.0f}" for seconds in row["twin"]))
@@ -435,6 +436,9 @@ def takeover(table):
         if record and record["packed"]:
             table.row(f"record, gpt after {row['age']} iterations: packed, in the store and on the wire", record["packed"] / (row["age"] or 1), record["packed_raw"] / row["age"],
                 "B", note=f"an iteration; beside the same as it was recorded; memory has {record['memory'] / 2**20:.1f} MiB")
+        memory, first = row["memory"], ages[0]["memory"]
+        table.row(f"memory, gpt after {row['age']} iterations: the program and its twin", memory["program"] + memory["twin"], first["program"] + first["twin"], "MiB",
+            note=f"beside {ages[0]['age']} iterations; the twin has {memory['twin']:.1f}; the record {memory['record']:.1f}; the twin's folder {memory['overlay']:.1f}")
     table.step("ranks")
     found = script("takeover.py", "ranks")
     for what, words in (("twins", "by twins"), ("again", "none has a twin: forked once more")):

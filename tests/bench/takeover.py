@@ -70,14 +70,26 @@ def by_start(place, start, argv, goal):
     return time.monotonic() - begun, start
 
 
+def memory_of(place, start):
+    """MiB that the program and its twin take, each with its share of what both have, of these what the record takes, and what lies in the twin's folder."""
+    living, twin = twins.processes(start)
+    there = [int(re.search(r"^Pss:\s+(\d+)", job.read(f"/proc/{pid}/smaps_rollup"), re.M)[1]) / 1024 for pid in (living, twin)]
+    [record] = [row["record"] for row in place.shown() if row["pid"] == living]
+    folder = os.path.join(place.shm, "j", f"twin.{twin}")
+    overlay = sum(os.lstat(os.path.join(at, name)).st_blocks * 512 for at, _, names in os.walk(folder) for name in names)
+    return {"program": there[0], "twin": there[1], "record": record["memory"] / 2**20, "overlay": overlay / 2**20}
+
+
 def age():
-    """A small model: what a takeover takes at each age, and the long way."""
+    """A small model: what a takeover takes at each age, and the long way; and what program and twin have in memory by then."""
     rows = []
     for goal in AGES:
         argv = None
         with job.Place(TRANSPCKPT_DURABLE_INTERVAL="1000000", TRANSPCKPT_LOG="info") as place:
             argv = [place.trainer("gpt"), "--seed", "7", "--steps", "1000000", "--save-every", "1000000", "--out", os.path.join(place.root, "out")]
             start = begin(place, True, argv, "twin")
+            until(start, lambda: held(place) >= goal and twins.covered(start) and near(place))  # pylint: disable=cell-var-from-loop
+            memory = memory_of(place, start)
             seconds = [by_twin(place, start, goal + 100 * number) for number in range(ROUNDS)]
             record = [row["record"] for row in place.shown() if row["running"]]
             start.process.kill()
@@ -87,7 +99,7 @@ def age():
             start = begin(place, False, argv, "plain")
             long, start = by_start(place, start, argv, goal)
             start.kill()
-        rows.append({"age": goal, "twin": seconds, "long": long, "record": record[0] if record else None})
+        rows.append({"age": goal, "twin": seconds, "long": long, "memory": memory, "record": record[0] if record else None})
     return rows
 
 
