@@ -136,7 +136,7 @@ class Case:
 ANEW = r'cannot resume at step \d+: .*: %s; (trying once more|starting the program again from its beginning)$'
 ENDS = r'cannot resume at step \d+: the program ended with status 1, which it did not the first time; (trying once more|starting the program again from its beginning)$'
 # The line of it says what can be done.
-ELSEWHERE = ANEW % r'what is copied or set lies elsewhere than in the first run \(the thread that trains should be who frees memory of the device; .*\)'
+ELSEWHERE = ANEW % r'what copies, sets or kernels work on lies elsewhere than in the first run \(the thread that trains should be who frees memory of the device; .*\)'
 CASES = {
     'board': Case('board.py', imports=('tensorboard',), names=r'\w{3}\d\d_\d\d-\d\d-\d\d_[^/]*|(?<=tfevents\.).*|\d{9,}\.\d+',
                   contents=[('tfevents', events)]),
