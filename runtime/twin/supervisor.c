@@ -464,7 +464,7 @@ static bool is_sudden(int status)
 				       (excuse == TPCK_TWIN_COMMUNICATOR && !(set && tpck_twin_set_is_undecided(set, rank, ended_ns))));
 }
 
-static bool is_to_take_over(int status, bool failed)
+static bool is_to_take_over(int status, bool failed, bool sudden)
 {
 	if (is_wanted(status) || atomic_load(&page->left) || !tpck_twin_nearest() || (world > 1 && !set))
 		return false;
@@ -473,7 +473,7 @@ static bool is_to_take_over(int status, bool failed)
 		return world <= 1 && !atomic_load(&page->last);
 	if (set && atomic_load(&set->changes))
 		return true;
-	if (!is_sudden(status))
+	if (!sudden)
 		return false;
 	if (!set)
 		return true;
@@ -505,11 +505,11 @@ static bool may_begin_again(void)
 }
 
 /* Has the other ranks begin again, too. One that was not live has not ended by itself, whatever it says. */
-static bool asks_again(int status)
+static bool asks_again(int status, bool sudden)
 {
 	bool failed = status_before && !atomic_load(&page->live);
 
-	if (!status || !(failed || is_sudden(status)) || !may_begin_again())
+	if (!status || !(failed || sudden) || !may_begin_again())
 		return false;
 	if (world <= 1)
 		return true;
@@ -600,18 +600,20 @@ static void ask(int status, bool failed)
 
 static void living_ended(int status)
 {
-	bool failed = status_before && !atomic_load(&page->live);
+	bool failed = status_before && !atomic_load(&page->live), sudden;
 
 	ended_ns = tpck_clock_monotonic_ns();
 	if (world > 1)
 		join_set();
+	/* Asked once: another rank that ends at this moment may be decided about between two questions, of which the second one then has the program forked once more. */
+	sudden = is_sudden(status);
 	if (is_wanted(status)) {
 		end_as(status);
 	} else if (is_due() && may_begin_again()) {
 		begin_again(status);
-	} else if (is_to_take_over(status, failed)) {
+	} else if (is_to_take_over(status, failed, sudden)) {
 		take_over(status, failed);
-	} else if (asks_again(status)) {
+	} else if (asks_again(status, sudden)) {
 		begin_again(status);
 	} else if (shared() && status) {
 		undecided = (typeof(undecided)){.waits = true, .status = failed ? status_before : status, .until_ns = ended_ns + DECIDED_NS};
@@ -631,7 +633,7 @@ static void decide(void)
 	ask(undecided.status, false);
 	if (is_due() && may_begin_again())
 		begin_again(undecided.status);
-	else if (is_to_take_over(undecided.status, false))
+	else if (is_to_take_over(undecided.status, false, is_sudden(undecided.status)))
 		take_over(undecided.status, false);
 	else if (told_to_end || tpck_clock_monotonic_ns() > undecided.until_ns ||
 		 !(tpck_twin_set_is_asking(shared(), rank) || tpck_twin_set_is_undecided(shared(), rank, ended_ns)))
