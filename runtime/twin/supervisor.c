@@ -630,13 +630,16 @@ static void living_ended(int status)
 
 static void decide(void)
 {
+	/* What is decided between this question and the next one counts at the next look. */
+	bool still = tpck_twin_set_is_undecided(shared(), rank, ended_ns);
+
 	ask(undecided.status, false);
 	if (is_due() && may_begin_again())
 		begin_again(undecided.status);
 	else if (is_to_take_over(undecided.status, false, is_sudden(undecided.status)))
 		take_over(undecided.status, false);
 	else if (told_to_end || tpck_clock_monotonic_ns() > undecided.until_ns ||
-		 !(tpck_twin_set_is_asking(shared(), rank) || tpck_twin_set_is_undecided(shared(), rank, ended_ns)))
+		 !(still || tpck_twin_set_is_asking(shared(), rank) || tpck_twin_set_is_undecided(shared(), rank, ended_ns)))
 		end_as(undecided.status);
 }
 
