@@ -379,16 +379,70 @@ int tpck_forward_move(const char *folder)
 	return tpck_log_move(reader, folder);
 }
 
-/* What was used up goes, but for the last of it; looks and readings are counted from their first (looks.h, readings.h). */
-static void drop_used(struct list *list, enum tpck_record_type type)
+/* The first so many go. False: these are too few to do so. */
+static bool drop(struct list *list, uint32_t used)
 {
-	uint32_t used = list->next ? list->next - 1 : 0;
-
-	if (type == TPCK_RECORD_LOOKS || type == TPCK_RECORD_READING || used < 64)
-		return;
+	if (used < 64)
+		return false;
 	memmove(list->at, list->at + used, (list->count - used) * sizeof *list->at);
 	list->count -= used;
-	list->next -= used;
+	return true;
+}
+
+/* Looks that are behind all clocks' next ones. */
+static void drop_looks(struct tpck_expected *expected)
+{
+	struct list *list = &expected->lists[TPCK_RECORD_LOOKS];
+	uint32_t used = list->count;
+
+	for (unsigned i = 0; i < TPCK_CLOCKS; i++) {
+		struct tpck_looks_reader *of = &expected->looks[i];
+
+		(void)tpck_looks_next(of, (enum tpck_clock)i, list->at, list->count);
+		used = of->record < used ? of->record : used;
+	}
+	if (drop(list, used))
+		for (unsigned i = 0; i < TPCK_CLOCKS; i++)
+			expected->looks[i].record -= used;
+}
+
+/* Readings that are behind the next ones of all keys. One of a key that nobody has asked for yet stays. */
+static void drop_readings(struct tpck_expected *expected)
+{
+	struct list *list = &expected->lists[TPCK_RECORD_READING];
+	uint32_t used = list->count, known = 0;
+	struct readings *of;
+
+	for (of = expected->readings; of; of = of->next) {
+		tpck_readings_settle(&of->reader, list->at, list->count);
+		used = of->reader.record < used ? of->reader.record : used;
+	}
+	while (known < used) {
+		uint32_t key = tpck_readings_key(list->at[known]);
+
+		for (of = expected->readings; of && of->reader.key != key; of = of->next)
+			;
+		if (!of)
+			break;
+		known++;
+	}
+	if (drop(list, known))
+		for (of = expected->readings; of; of = of->next)
+			of->reader.record -= known;
+}
+
+/* What was used up goes, but for the last of it. By the thread whose it is. */
+static void drop_used(struct tpck_expected *expected, enum tpck_record_type type)
+{
+	struct list *list = &expected->lists[type];
+	uint32_t used = list->next ? list->next - 1 : 0;
+
+	if (type == TPCK_RECORD_LOOKS)
+		drop_looks(expected);
+	else if (type == TPCK_RECORD_READING)
+		drop_readings(expected);
+	else if (drop(list, used))
+		list->next -= used;
 }
 
 /* What has come for the thread is the thread's. The lock is held; by the thread itself. */
@@ -397,7 +451,7 @@ static void take_arrived(struct tpck_expected *expected)
 	for (unsigned type = 0; type < TPCK_RECORD_TYPES; type++) {
 		struct list *from = &expected->arriving[type], *to = &expected->lists[type];
 
-		drop_used(to, type);
+		drop_used(expected, type);
 		for (uint32_t i = 0; i < from->count; i++)
 			if (type == TPCK_RECORD_DRAWN ? drawn_add(to, from->at[i]) : list_add(to, from->at[i]))
 				return; /* without memory the thread waits, and harms nobody */

@@ -289,6 +289,20 @@ static bool enter(struct tpck_readings_reader *reader, const struct tpck_record 
 	return reader->in;
 }
 
+void tpck_readings_settle(struct tpck_readings_reader *reader, const struct tpck_record *const *records, uint32_t count)
+{
+	(void)enter(reader, records, count);
+}
+
+uint32_t tpck_readings_key(const struct tpck_record *record)
+{
+	struct tpck_record_reading what = {0};
+
+	if (record->bytes >= sizeof what)
+		memcpy(&what, record + 1, sizeof what);
+	return what.key;
+}
+
 enum tpck_readings_next tpck_readings_next(struct tpck_readings_reader *reader, const struct tpck_record *const *records, uint32_t count,
 					   uint32_t order, bool ahead)
 {

@@ -56,4 +56,9 @@ enum tpck_readings_next { TPCK_READINGS_NONE, TPCK_READINGS_LATER, TPCK_READINGS
 enum tpck_readings_next tpck_readings_next(struct tpck_readings_reader *reader, const struct tpck_record *const *records, uint32_t count,
 					   uint32_t order, bool ahead);
 
+/* Goes on to the record that the reader takes from next: those before it are not looked at any more. */
+void tpck_readings_settle(struct tpck_readings_reader *reader, const struct tpck_record *const *records, uint32_t count);
+/* Of a record. */
+uint32_t tpck_readings_key(const struct tpck_record *record);
+
 #endif

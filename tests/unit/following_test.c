@@ -2,6 +2,7 @@
 /* Running forward by a log that is still being written: threads wait at its end, get what comes up to the next cut, and stand there once no more comes. */
 #include "config.h"
 
+#include <malloc.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -11,6 +12,8 @@
 
 #include "runtime/base/digest.h"
 #include "runtime/replay/forward.h"
+#include "runtime/replay/looks.h"
+#include "runtime/replay/readings.h"
 #include "runtime/replay/record_log.h"
 #include "tests/unit/store_tap.h"
 
@@ -112,6 +115,74 @@ static bool asked(struct asking *asking, uint32_t token, enum tpck_forward answe
 	return answered(asking, answer);
 }
 
+/* ---- what was used up goes ---- */
+
+enum { LOOKER = 9, ROUNDS = 1000, SELDOM = 130, KEY = 5, SELDOM_KEY = 6 };
+static struct tpck_thread looks_first = {.id = LOOKER}, looks_now = {.id = LOOKER};
+
+static uint64_t time_of(unsigned round, enum tpck_clock clock)
+{
+	return 1000000 + 1000 * round + clock;
+}
+
+/* As the first run does it, up to a boundary. */
+static void record_round(unsigned round)
+{
+	uint32_t value = round * 7;
+
+	tpck_looks_note(&looks_first, written, TPCK_CLOCK_MONOTONIC, time_of(round, TPCK_CLOCK_MONOTONIC));
+	tpck_readings_note(&looks_first, written, KEY, &value, sizeof value);
+	if (round % SELDOM == 0) {
+		tpck_looks_note(&looks_first, written, TPCK_CLOCK_REAL, time_of(round, TPCK_CLOCK_REAL));
+		tpck_readings_note(&looks_first, written, SELDOM_KEY, &value, sizeof value);
+	}
+	tpck_looks_flush(&looks_first, written);
+	tpck_readings_flush(&looks_first, written);
+	mark(LOOKER, 41);
+	looks_first.operations++;
+	boundary(100 + round, 4);
+}
+
+static bool is_read(uint32_t key, uint32_t value)
+{
+	const void *bytes = NULL;
+	uint32_t count = 0;
+
+	return tpck_forward_reading(&looks_now, key, false, &bytes, &count) == TPCK_FORWARD_SAME && count == sizeof value && !memcmp(bytes, &value, sizeof value);
+}
+
+/* The same once more. */
+static bool repeat_round(unsigned round)
+{
+	uint64_t ns = 0;
+	bool same = tpck_forward_look(&looks_now, TPCK_CLOCK_MONOTONIC, &ns) == TPCK_FORWARD_SAME && ns == time_of(round, TPCK_CLOCK_MONOTONIC) && is_read(KEY, round * 7);
+
+	if (round % SELDOM == 0)
+		same = same && tpck_forward_look(&looks_now, TPCK_CLOCK_REAL, &ns) == TPCK_FORWARD_SAME && ns == time_of(round, TPCK_CLOCK_REAL) &&
+		       is_read(SELDOM_KEY, round * 7);
+	same = same && tpck_forward_operation(&looks_now, 41, 0) == TPCK_FORWARD_SAME;
+	looks_now.operations++;
+	return same;
+}
+
+static void check_used(void)
+{
+	size_t before = 0, after;
+	unsigned good = 0;
+	char text[100];
+
+	for (unsigned round = 0; round < ROUNDS; round++) {
+		record_round(round);
+		good += extend() && repeat_round(round);
+		if (round == ROUNDS / 5)
+			before = mallinfo2().uordblks;
+	}
+	after = mallinfo2().uordblks;
+	snprintf(text, sizeof text, "%u of %u, %zu bytes, then %zu", good, ROUNDS, before, after);
+	tap_ok(good == ROUNDS, "looks at clocks and readings are the same, however many there were", text);
+	tap_ok(after < before + 2 * ROUNDS, "and what was used up takes no memory", text);
+}
+
 int main(void)
 {
 	static struct asking self = {.self = {.id = MAIN}}, other = {.self = {.id = OTHER}}, later = {.self = {.id = LATER}};
@@ -156,6 +227,7 @@ int main(void)
 	tap_ok(tpck_log_end(written).sequence > 0 && extend(), "segments follow one another", "");
 	ask(&self, 14);
 	tap_ok(waits(&self), "each thread waits for its own", "");
+	check_used();
 	tpck_forward_last();
 	tap_ok(answered(&self, TPCK_FORWARD_END) && !tpck_forward_complete(), "no more will come: it stands at the boundary, and others are on their way", "");
 	tap_ok(tpck_forward_late() == OTHER || tpck_forward_late() == LATER, "one of them is named", "");
