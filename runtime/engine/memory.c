@@ -396,7 +396,7 @@ void tpck_engine_handed(uint64_t address, int64_t bytes)
 		return;
 	if (engine->settings.unused[0] == 'c')
 		tpck_handed_distrust();
-	else if (bytes > 0)
+	if (bytes > 0)
 		tpck_handed_out(address, (uint64_t)bytes, engine->arena ? tpck_arena_orders(engine->arena) : 0);
 	else
 		tpck_handed_back(address);

@@ -146,7 +146,7 @@ static void give_up(void)
 /* One more look at what is live; once it is known, digests of it. */
 static void look(void)
 {
-	struct tpck_handed *now = tpck_handed_look(false);
+	struct tpck_handed *now = tpck_handed_look_at_out();
 	bool known;
 	uint64_t id;
 

@@ -18,7 +18,8 @@ enum {
 	ROW = 32,          /* stretches by which the next one is foretold */
 	PART = 8,          /* kinds that change less than such a part of the most are no phases */
 	PARTLY = 4,        /* stretches that look alike and change different things may be so rare */
-	TRAINING_PART = 2, /* so large a part of what persists changes */
+	TRAINING_PART = 2, /* so large a part of what persists changes, by bytes, */
+	MANY = 3, MANY_OF = 4, /* or so many tensors of so many: libraries' workspaces may be larger than a small model */
 	LATE = TPCK_PERSISTENT_PENDING - 2,
 };
 
@@ -241,6 +242,7 @@ static uint32_t find_phases(struct tpck_persistent *p)
 {
 	uint32_t changing = 0, phases = 0;
 	uint64_t all = weight_of(p, 0, 0), changed, most = 0;
+	uint32_t many = 0;
 	for (int i = 0; i < TPCK_PERSISTENT_KINDS; i++) {
 		const struct tpck_stretch_kind *kind = &p->kinds[i];
 		if (!is_recent(p, kind))
@@ -255,9 +257,11 @@ static uint32_t find_phases(struct tpck_persistent *p)
 	}
 	changed = 0;
 	for (uint32_t i = 0; i < p->rows; i++)
-		if (p->changed_in[i] & changing)
+		if (p->changed_in[i] & changing) {
 			changed += p->weights[i];
-	if (!changed || changed * TRAINING_PART < all)
+			many++;
+		}
+	if (!changed || (changed * TRAINING_PART < all && (uint64_t)many * MANY_OF < (uint64_t)p->rows * MANY))
 		return 0;
 	for (int i = 0; i < TPCK_PERSISTENT_KINDS; i++) {
 		if (!(changing >> i & 1) || weight_of(p, UINT32_C(1) << i, 0) < most / PART || is_part_of_other(p, i, changing))

@@ -19,7 +19,8 @@ static struct entry *entries;
 static unsigned bits;
 static uint32_t used, out_count;
 static uint64_t digest;
-static bool distrusted;
+static bool distrusted; /* what came back may be read all the same */
+static bool lost;       /* nothing is known any more */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 static uint64_t mixed(uint64_t a, uint64_t b)
@@ -62,9 +63,9 @@ static bool table_make(bool keep_backs)
 	return true;
 }
 
-static void distrust(void)
+static void lose(void)
 {
-	distrusted = true;
+	lost = true;
 	free(entries);
 	entries = NULL;
 	used = out_count = 0;
@@ -79,9 +80,9 @@ void tpck_handed_out(uint64_t address, uint64_t bytes, uint64_t order)
 		return;
 	pthread_mutex_lock(&lock);
 	/* What came back may be forgotten: of a block of which nothing is known all is needed. */
-	if (!distrusted && (!entries || 2 * used >= 1u << bits) && !table_make(true) && !table_make(false))
-		distrust();
-	if (!distrusted) {
+	if (!lost && (!entries || 2 * used >= 1u << bits) && !table_make(!distrusted) && !table_make(false))
+		lose();
+	if (!lost) {
 		entry = slot_of(entries, bits, address);
 		used += !entry->address;
 		if (entry->address && entry->out)
@@ -113,7 +114,7 @@ void tpck_handed_distrust(void)
 	if (__atomic_load_n(&distrusted, __ATOMIC_RELAXED))
 		return;
 	pthread_mutex_lock(&lock);
-	distrust();
+	distrusted = true;
 	pthread_mutex_unlock(&lock);
 }
 
@@ -122,7 +123,7 @@ uint64_t tpck_handed_digest(void)
 	uint64_t now;
 
 	pthread_mutex_lock(&lock);
-	now = !entries ? 0 : digest ? digest : 1;
+	now = !entries || distrusted ? 0 : digest ? digest : 1;
 	pthread_mutex_unlock(&lock);
 	return now;
 }
@@ -134,34 +135,56 @@ static int by_begin(const void *a, const void *b)
 	return x->begin < y->begin ? -1 : x->begin > y->begin;
 }
 
-struct tpck_handed *tpck_handed_look(bool take)
+/* The lock is held. */
+static struct tpck_handed *list(void)
 {
-	struct tpck_handed *found = NULL;
+	struct tpck_handed *found = malloc(sizeof *found + used * sizeof *found->out);
 
-	pthread_mutex_lock(&lock);
-	if (entries)
-		found = malloc(sizeof *found + used * sizeof *found->out);
-	if (found) {
-		*found = (struct tpck_handed){.digest = digest ? digest : 1, .out = (struct tpck_handed_part *)(found + 1)};
-		found->back = found->out + out_count;
-		for (uint32_t i = 0; i < 1u << bits; i++) {
-			const struct entry *e = &entries[i];
-			struct tpck_handed_part part = {e->address, e->address + e->bytes, e->order};
+	if (!found)
+		return NULL;
+	*found = (struct tpck_handed){.digest = digest ? digest : 1, .out = (struct tpck_handed_part *)(found + 1)};
+	found->back = found->out + out_count;
+	for (uint32_t i = 0; i < 1u << bits; i++) {
+		const struct entry *e = &entries[i];
+		struct tpck_handed_part part = {e->address, e->address + e->bytes, e->order};
 
-			if (e->address && e->out)
-				found->out[found->out_count++] = part;
-			else if (e->address)
-				found->back[found->back_count++] = part;
-		}
-		if (take && found->back_count)
-			(void)table_make(false);
+		if (e->address && e->out)
+			found->out[found->out_count++] = part;
+		else if (e->address)
+			found->back[found->back_count++] = part;
 	}
-	pthread_mutex_unlock(&lock);
+	return found;
+}
+
+static struct tpck_handed *sorted(struct tpck_handed *found)
+{
 	if (found) {
 		qsort(found->out, found->out_count, sizeof *found->out, by_begin);
 		qsort(found->back, found->back_count, sizeof *found->back, by_begin);
 	}
 	return found;
+}
+
+struct tpck_handed *tpck_handed_look(bool take)
+{
+	struct tpck_handed *found;
+
+	pthread_mutex_lock(&lock);
+	found = entries && !distrusted ? list() : NULL;
+	if (found && take && found->back_count)
+		(void)table_make(false);
+	pthread_mutex_unlock(&lock);
+	return sorted(found);
+}
+
+struct tpck_handed *tpck_handed_look_at_out(void)
+{
+	struct tpck_handed *found;
+
+	pthread_mutex_lock(&lock);
+	found = entries && out_count ? list() : NULL;
+	pthread_mutex_unlock(&lock);
+	return sorted(found);
 }
 
 void tpck_handed_free(struct tpck_handed *handed)

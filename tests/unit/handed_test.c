@@ -74,10 +74,13 @@ static bool is(const char *got, const char *wanted)
 int main(void)
 {
 	uint64_t whole, block, other, large;
+	struct tpck_handed *found;
+	bool there = false;
 
 	if (tpck_arena_open(&arena, &device, 0, BASE, 1024 * MIB))
 		return 1;
 	whole = allocate(20 * MIB);
+	ok(!tpck_handed_look_at_out(), "nothing is known to be out");
 	ok(!tpck_handed_digest() && tpck_parts_hold(arena, 1) && is(rows(whole, 1), "+0-20 "), "without word of an allocator's a block is needed whole");
 	block = allocate(40 * MIB);
 	out(block + 4 * MIB, 2 * MIB);
@@ -147,5 +150,10 @@ int main(void)
 	ok(!tpck_handed_digest() && !tpck_parts_hold(arena, 173) && is(rows(block, 173), "+0-40 ") && tpck_parts_hold(arena, 174), "once a graph is there all is needed");
 	out(block, MIB);
 	ok(tpck_parts_hold(arena, 175) && is(rows(block, 175), "+0-40 "), "and stays so");
+	found = tpck_handed_look_at_out();
+	for (uint32_t i = 0; found && i < found->out_count; i++)
+		there = there || (found->out[i].begin == block && found->out[i].end == block + MIB);
+	ok(there && found->out_count > 10000, "what is out is known all the same");
+	tpck_handed_free(found);
 	return tap_done();
 }

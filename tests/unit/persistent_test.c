@@ -12,7 +12,7 @@
 /* Rows of memory: parameters of two models, gradients, weights that stay, and a number. */
 enum { FIRST, SECOND, GRADIENTS, CONSTANT, SCALAR, ROWS };
 enum { BATCH = 4096, WARM = 20 };
-static const uint64_t weights[ROWS] = {4000, 4000, 4000, 1000, 4};
+static const uint64_t weights[ROWS] = {4000, 4000, 4000, 1000, 4}, with_workspace[ROWS] = {4000, 4000, 4000, 100000, 4}, *weighs = weights;
 
 static struct job {
 	struct tpck_infer *infer;
@@ -42,7 +42,7 @@ static void look(void)
 		if (!job.lost || job.looks % job.lost)
 			tpck_persistent_digests(job.persistent, id, ROWS, digests);
 	} else if (job.looks == WARM) {
-		tpck_persistent_rows(job.persistent, ROWS, weights);
+		tpck_persistent_rows(job.persistent, ROWS, weighs);
 	}
 	job.looks++;
 }
@@ -236,6 +236,23 @@ static void later_at_times(void)
 	tap_ok(good, "a last change that is later at times: not told earlier", NULL);
 }
 
+/* What stays is larger than all that changes. */
+static void workspace(bool many)
+{
+	begin();
+	weighs = with_workspace;
+	for (int i = 0; i < 200; i++) {
+		pass();
+		launch(10, -1, false);
+		launch(20, many ? SECOND : FIRST, false);
+		launch(12, many ? SCALAR : FIRST, false);
+		launch(11, FIRST, true);
+		copy(TPCK_OP_D2H, 4);
+	}
+	weighs = weights;
+	show(many ? "beside one that is larger than all others most tensors change" : "beside one that is larger than all others two of five change: none", 200, many ? 120 : 0);
+}
+
 int main(void)
 {
 	plain("an optimizer whose launches come elsewhere too", 120, 0);
@@ -246,6 +263,8 @@ int main(void)
 	turns("two models in turn: behind the second", true, 120);
 	turns("two models in turn that launch the same: none", false, 0);
 	no_training();
+	workspace(true);
+	workspace(false);
 	no_mark();
 	wandering();
 	later_at_times();
