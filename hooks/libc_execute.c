@@ -23,6 +23,7 @@
 #include "runtime/base/layout.h"
 #include "runtime/base/lock_order.h"
 #include "runtime/files/files.h"
+#include "runtime/follow/caches.h"
 #include "runtime/follow/follow.h"
 #include "runtime/network/network.h"
 #include "runtime/programs/programs.h"
@@ -48,6 +49,14 @@ static int refused(int folder, const char *path)
 	return -1;
 }
 
+/* The variables of a program with what it is to be told. */
+#define TOLD(variables)                                                                                      \
+	do {                                                                                                 \
+		size_t room_ = tpck_caches_hiding() ? tpck_caches_room_slow(variables) : 0;                  \
+		if (room_)                                                                                   \
+			(variables) = tpck_caches_told(variables, alloca(room_ * sizeof(char *)), room_);    \
+	} while (0)
+
 static bool executes(const char *path, char *const arguments[], char *const variables[], struct tpck_programs_instead *instead)
 {
 	bool other = tpck_programs_execute(path, arguments, variables, instead);
@@ -62,6 +71,7 @@ static int execute(int folder, const char *path, char *const arguments[], char *
 
 	if (tpck_files_owes() && tpck_readable_path(path) && tpck_files_runs(folder, path))
 		return -1;
+	TOLD(variables);
 	tpck_supervisor_leaves(true);
 	if (folder != AT_FDCWD || flags)
 		(void)syscall(SYS_execveat, folder, path, arguments, variables, flags);
@@ -98,6 +108,7 @@ static int execute_descriptor(int fd, char *const arguments[], char *const varia
 	} else {
 		kept = -1;
 	}
+	TOLD(variables);
 	tpck_supervisor_leaves(true);
 	if (got > 0 && executes(path, arguments, variables, &instead)) {
 		if (kept >= 0)
@@ -420,6 +431,7 @@ static int spawn(spawn_type real, pid_t *child, const char *path, const posix_sp
 	int error, place;
 	bool other;
 
+	TOLD(variables);
 	if (!tpck_readable_path(path) || !tpck_programs_followed())
 		return real(child, path, actions, how, arguments, variables);
 	error = find_output(&out, actions);

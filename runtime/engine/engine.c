@@ -265,7 +265,6 @@ TPCK_AT_START void tpck_engine_start(const char *library_path, char *const *argu
 	else if (serves)
 		tpck_started_asks_once();
 	tpck_engine_mode_set(TPCK_MODE_EARLY);
-	tpck_caches_hide_none();
 	if (role == TPCK_TWIN_TWIN) {
 		tpck_following_begin();
 		goto out;

@@ -78,8 +78,6 @@ bool tpck_files_some(void);
 bool tpck_files_hold(int fd, int other);
 void tpck_files_let_go(bool held);
 
-/* At the start: one variable more in the environment, NAME=VALUE, which stays the caller's. False: there are too many. */
-bool tpck_files_tell(char *pair);
 /* A file was opened just now, by a call that was not made here. */
 void tpck_files_opened(int fd, int flags);
 /* A device is copied to this memory of the host's. */

@@ -46,32 +46,24 @@ extern char **environ;
 
 /* As setenv() does it, but for a short program, which may never allocate: what that costs at the first time is more than all else
  * here. An array of somebody else's is what libc expects of `environ`, and copies when it has to. */
-TPCK_AT_START bool tpck_files_tell(char *pair)
+static TPCK_AT_START void tell_children(const char *job)
 {
+	static char text[256] TPCK_LARGE_USED;
 	static char *few[256] TPCK_LARGE_USED;
+	struct tpck_text pair = tpck_text_in(text, sizeof text);
 	size_t count = 0;
 
 	while (environ && environ[count])
 		count++;
-	if (count + 2 > sizeof few / sizeof *few)
-		return false;
-	if (environ != few)
-		memcpy(few, environ, count * sizeof *few);
-	few[count] = pair;
-	few[count + 1] = NULL;
-	environ = few;
-	return true;
-}
-
-static TPCK_AT_START void tell_children(const char *job)
-{
-	static char text[256] TPCK_LARGE_USED;
-	struct tpck_text pair = tpck_text_in(text, sizeof text);
-
 	tpck_text_add(&pair, VARIABLE "=");
 	tpck_text_add(&pair, job);
-	if (getenv(VARIABLE) || pair.cut || !tpck_files_tell(text))
+	if (count + 2 > sizeof few / sizeof *few || getenv(VARIABLE) || pair.cut) {
 		setenv(VARIABLE, job, 1);
+		return;
+	}
+	memcpy(few, environ, count * sizeof *few);
+	few[count] = text;
+	environ = few;
 }
 
 /* The job whose files this process sees: that of the program that started it, unless the settings name another. */

@@ -15,18 +15,19 @@
 #include <unistd.h>
 
 #include "runtime/base/layout.h"
-#include "runtime/files/files.h"
+#include "runtime/base/readable.h"
 #include "runtime/follow/follow_private.h"
 
 #define VARIABLE "_TRANSPCKPT_CACHES_HIDDEN"
+
+/* More are given to a program as they are: the list is made on a stack. */
+enum { VARIABLES = 8192 };
 
 _Atomic bool tpck_caches_hiding_now;
 static uint64_t hidden_from, hidden_to;
 extern char **environ;
 
-/* What the variable says, of one length: a resumed program finds as many variables, and as long ones, as it did in its first run. */
-static char line[] = VARIABLE "=00000000000000000000-00000000000000000000";
-static bool is_there; /* in the environment */
+static char line[sizeof VARIABLE + 48]; /* what programs that are started find in their environment */
 
 /* ---- which folders ------------------------------------------------------------------------------ */
 
@@ -111,33 +112,56 @@ bool tpck_caches_hold(const char *absolute)
 	return temporary && (inductors(absolute, "/tmp") || inductors(absolute, "/var/tmp") || (value && inductors(absolute, value)));
 }
 
+static bool says(const char *variable)
+{
+	return strncmp(variable, VARIABLE "=", sizeof VARIABLE) == 0;
+}
+
 /* ---- which files -------------------------------------------------------------------------------- */
 
 void tpck_caches_hide(uint64_t from_ns, uint64_t to_ns)
 {
-	char text[sizeof line];
-
 	hidden_from = from_ns;
 	hidden_to = to_ns;
-	snprintf(text, sizeof text, VARIABLE "=%020" PRIu64 "-%020" PRIu64, from_ns, to_ns);
-	if (is_there)
-		memcpy(line, text, sizeof line);
-	else
-		setenv(VARIABLE, text + sizeof VARIABLE, 1);
+	snprintf(line, sizeof line, VARIABLE "=%" PRIu64 "-%" PRIu64, from_ns, to_ns);
 	atomic_store(&tpck_caches_hiding_now, true);
 }
 
-TPCK_AT_START void tpck_caches_hide_none(void)
-{
-	is_there = !getenv(VARIABLE) && tpck_files_tell(line);
-}
-
+/* The program itself finds what it would find without. */
 TPCK_AT_START void tpck_caches_inherit(void)
 {
-	const char *text = getenv(VARIABLE);
+	uint64_t from, to;
+	char **at = environ;
 
-	if (text && sscanf(text, "%" SCNu64 "-%" SCNu64, &hidden_from, &hidden_to) == 2 && hidden_to)
-		atomic_store(&tpck_caches_hiding_now, true);
+	while (at && *at && !says(*at))
+		at++;
+	if (!at || !*at)
+		return;
+	if (sscanf(*at + sizeof VARIABLE, "%" SCNu64 "-%" SCNu64, &from, &to) == 2)
+		tpck_caches_hide(from, to);
+	do
+		at[0] = at[1];
+	while (*at++);
+}
+
+size_t tpck_caches_room_slow(char *const variables[])
+{
+	size_t count = 0;
+
+	if (!variables || !tpck_readable_list(variables))
+		return 0;
+	for (; variables[count]; count++)
+		if (says(variables[count]))
+			return 0;
+	return count < VARIABLES ? count + 2 : 0;
+}
+
+char *const *tpck_caches_told(char *const variables[], char **in, size_t room)
+{
+	memcpy(in, variables, (room - 2) * sizeof *in);
+	in[room - 2] = line;
+	in[room - 1] = NULL;
+	return in;
 }
 
 /* Folders are never hidden: making them again says that they are there, which nobody minds. */

@@ -13,6 +13,7 @@
 
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 /* Whether an absolute path is such a folder, or in one. */
@@ -21,12 +22,14 @@ bool tpck_caches_hold(const char *absolute);
 extern _Atomic bool tpck_caches_hiding_now __attribute__((visibility("hidden")));
 
 /* From here on, in this process and in those that it starts, files there that came to be in [from, to) are hidden
- * (nanoseconds since 1970, by tpck_clock_coarse_ns()). Not while other threads run: it changes the environment. */
+ * (nanoseconds since 1970, by tpck_clock_coarse_ns()). */
 void tpck_caches_hide(uint64_t from_ns, uint64_t to_ns);
-/* At the start of a program that may be resumed: none is, but its environment has what says so. */
-void tpck_caches_hide_none(void);
-/* At the start of a process: as the one that started it does. */
+/* At the start of a process: as the one that started it does, which its environment says no more afterwards. */
 void tpck_caches_inherit(void);
+/* For the hooks that start programs: how many pointers the list takes with what is to be told, or 0: the list is given as it is; and that list, in so
+ * much room of the caller's, as long as that is there. So the program's own environment is what it would be. */
+size_t tpck_caches_room_slow(char *const variables[]);
+char *const *tpck_caches_told(char *const variables[], char **in, size_t room);
 
 /* For the hooks, of a path as a call names it; a forked child, whose hooks are off otherwise, asks too. True: the call
  * fails, with the errno that is set. With O_CREAT in `flags` what is hidden there goes, and the call is made. */

@@ -101,6 +101,8 @@ static void which(void)
 
 static void hidden(void)
 {
+	char *const *told;
+	size_t room, before;
 	uint64_t from, to;
 	int status, fd;
 	pid_t child;
@@ -142,35 +144,24 @@ static void hidden(void)
 	child = fork();
 	if (!child) {
 		atomic_store(&tpck_caches_hiding_now, false);
-		tpck_caches_hide(0, 0);
+		before = variables();
 		setenv("_TRANSPCKPT_CACHES_HIDDEN", "nonsense", 1);
-		atomic_store(&tpck_caches_hiding_now, false);
 		tpck_caches_inherit();
-		_exit(atomic_load(&tpck_caches_hiding_now));
+		_exit(atomic_load(&tpck_caches_hiding_now) || variables() != before);
 	}
 	waitpid(child, &status, 0);
 	tap_ok(WIFEXITED(status) && WEXITSTATUS(status) == 0, "what says nothing hides nothing", NULL);
-	child = fork();
-	if (!child) {
-		size_t before, length;
-
-		atomic_store(&tpck_caches_hiding_now, false);
-		unsetenv("_TRANSPCKPT_CACHES_HIDDEN");
-		before = variables();
-		tpck_caches_hide_none();
-		tpck_caches_inherit();
-		length = strlen(getenv("_TRANSPCKPT_CACHES_HIDDEN"));
-		if (atomic_load(&tpck_caches_hiding_now) || variables() != before + 1)
-			_exit(1);
-		tpck_caches_hide(1, UINT64_MAX);
-		tpck_caches_inherit();
-		_exit(variables() != before + 1 || strlen(getenv("_TRANSPCKPT_CACHES_HIDDEN")) != length || !refused("cache/after"));
-	}
-	waitpid(child, &status, 0);
-	tap_ok(WIFEXITED(status) && WEXITSTATUS(status) == 0, "where nothing is hidden the environment is as large", NULL);
+	room = tpck_caches_room_slow(environ);
+	told = room == variables() + 2 ? tpck_caches_told(environ, calloc(room, sizeof *told), room) : environ;
+	tap_ok(told != environ && !told[room - 1] && !getenv("_TRANSPCKPT_CACHES_HIDDEN") && tpck_caches_room_slow(told) == 0,
+	       "a program that is started is told so once, and this one's environment is what it was", NULL);
+	tap_ok(!tpck_caches_room_slow(NULL), "who has no environment is told nothing", NULL);
+	before = variables();
+	environ = (char **)(uintptr_t)told;
 	atomic_store(&tpck_caches_hiding_now, false);
 	tpck_caches_inherit();
 	tap_ok(refused("cache/first") && !refused("cache/after"), "a process that it starts sees the same", NULL);
+	tap_ok(variables() == before && !getenv("_TRANSPCKPT_CACHES_HIDDEN"), "and finds no variable more", NULL);
 }
 
 int main(void)
