@@ -192,7 +192,7 @@ def takes_over(cluster):
     command = run.spare(nodes[2])
     say(f"$ transpckpt run --twin -- {' '.join(['gpt_ranks', *run.trainer[1:]])}      (on the other two)")
     launch = run.start(nodes[:2], 2)
-    if not (run.watched(nodes[2], 4) and node.until(lambda: "copies on other nodes" in nodes[0].agent_log(), 60)):
+    if not (run.watched(nodes[2], 4) and node.until(lambda: all("copies on other nodes" in one.agent_log() for one in nodes[:2]), 60)):
         say("The spare node does not hear of the ranks.\n" + run.story())
         return False
     launched = run.supervisors(launch, [0])
