@@ -8,7 +8,7 @@ from script_job import job
 
 STEP = re.compile(r'(rank \d of \d step \d+) loss [\d.]{8} mean [\d.]{8}|(?:rank \d) final \w{64}')
 # libuv, by which PyTorch's store speaks, has a ring.
-FINE = re.compile(r'transpckpt: (resuming at|live at|not resuming: the last start ended |this process uses io_uring: )')
+FINE = re.compile(r'transpckpt: (resuming at|live at|not resuming: (?:the last start ended|nothing that earlier starts left) |this process uses io_uring: )')
 # What a rank may live to say of the death of another.
 LEFT_ALONE = re.compile(r'transpckpt: NCCL on rank \d of communicator \d+, of \d ranks: remote process exited')
 # What a start may say of a folder that it takes away, where the agent is still putting a file at its path that the dead ranks had closed.

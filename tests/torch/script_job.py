@@ -13,7 +13,7 @@ import job
 import scripts
 
 # What the library says in a run that goes well.
-FINE = re.compile(r'transpckpt: (resuming at|live at|not resuming at|not resuming: the last start ended |the snapshot of step \d+ does not hold what the device had|'
+FINE = re.compile(r'transpckpt: (resuming at|live at|not resuming at|not resuming: (?:the last start ended|nothing that earlier starts left) |the snapshot of step \d+ does not hold what the device had|'
                   # libuv, by which PyTorch's store speaks, has a ring.
                   r'this process uses io_uring: |'
                   r'.* is written as ever, and so is all else there: this process changes a file in place in that folder$)')
