@@ -66,7 +66,7 @@ void tpck_standstill_begin(void)
 	while (atomic_load(&changing) && tpck_clock_monotonic_ns() < end)
 		rest();
 	if (atomic_load(&changing))
-		tpck_log_info("a thread has been changing a file for long: what it writes just now may be missing there");
+		tpck_log_warn("a thread has been changing a file for long: what it writes just now may be missing there");
 }
 
 void tpck_standstill_end(void)

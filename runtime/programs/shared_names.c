@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "runtime/base/clock.h"
+#include "runtime/base/digest.h"
 #include "runtime/base/kernel.h"
 #include "runtime/base/layout.h"
 #include "runtime/follow/follow.h"
@@ -65,11 +66,7 @@ static bool path_of(const char *kind, const char *name, char path[TPCK_SHARED_PA
 /* False: it is known, or there is no room for more. */
 static bool remember(const char *path)
 {
-	uint64_t digest = 0xcbf29ce484222325ull;
-
-	for (const char *at = path; *at; at++)
-		digest = (digest ^ (uint8_t)*at) * 0x100000001b3ull;
-	digest |= 1;
+	uint64_t digest = tpck_digest64(path, strlen(path), 0) | 1;
 
 	for (uint32_t i = 0, at = (uint32_t)digest % MADE; i < 16; i++, at = (at + 1) % MADE) {
 		uint64_t before = 0;

@@ -77,7 +77,7 @@ static void *save_main(void *unused)
 			fflush(list);
 		}
 		usleep(pace() % 2000);
-		/* One of three stays until later. */
+		/* Of three blocks one stays until later. */
 		if (pace() % 3 && late.bytes) {
 			give_back(&late);
 			late.bytes = NULL;

@@ -174,7 +174,7 @@ def has_second(rng):
             taker = twins.living_and_twins(start)[0]
             left = [pid for pid in there if pid != taker]
             if number == 0:
-                # That process may hold none of its own snapshots yet.
+                # The process that took over may hold no snapshot of its own yet.
                 job.signal_if_there(taker)
                 checks.ok(start.until(lambda: live() > before + 1) and twins.living_and_twins(start)[0] == left[0],  # pylint: disable=cell-var-from-loop
                           "the one that took over is killed at once: the other twin takes over", start.said()[-1500:])
