@@ -149,8 +149,9 @@ def outside(checks):
         start(plain, {k: v for k, v in place.environment.items() if not k.startswith("TRANSPCKPT_")}, "", "plain").wait()
         preloaded = os.path.join(place.build, "transpckpt") + " run --"
         first = start(work, place.environment, preloaded, "first")
-        first.until(lambda: len({row["program"] for row in place.listed() if row["offered"]}) == 2)
+        killed = first.slowly_until(lambda: len({row["program"] for row in place.listed() if row["offered"]}) == 2, rest=0.05)
         first.kill()
+        checks.ok(killed, "both are killed behind a snapshot of each", [row for row in place.listed()])
         second = start(work, place.environment, preloaded, "second")
         second.wait()
         said = [job.read(os.path.join(work, f"err.{rank}")) for rank in range(2)]

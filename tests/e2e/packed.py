@@ -84,8 +84,8 @@ def main():
         at = this.resumed_at(start) or 0
         checks.ok(status == 0 and at > 100 and not this.differences(), f"the node's memory is lost: it goes on from the store at step {at}, and ends with the same bytes",
                   status, this.differences(), this.story())
-        place.agent_settles()
-        checks.ok(not packs(place), "what was packed is gone once the program has ended well", packs(place))
+        job.look_until(lambda: not packs(place), 90, 0.05)
+        checks.ok(not packs(place), "what was packed is gone once the program has ended well", packs(place), place.agents(), place.agent_log()[-600:])
     checks.end()
 
 

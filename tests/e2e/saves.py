@@ -60,7 +60,7 @@ def saved(start, out):
 def killed_behind(this, step):
     """A start that is killed some iterations behind that step's save."""
     start = this.start()
-    start.until(lambda: this.progress() >= step + 3 and this.place.listed())
+    start.slowly_until(lambda: this.progress() >= step + 3 and this.place.listed())
     start.kill()
     return start
 

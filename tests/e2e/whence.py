@@ -49,9 +49,13 @@ def lost(checks, agent_too):
         def there():
             kept[:] = [row["step"] for row in place.listed() if row["offered"]]
             return kept
-        start.until(there)
-        if agent_too:
+        if not agent_too:
+            start.until(there)
+        else:
+            # The program is stopped meanwhile: it begins an agent anew that may see its end.
+            start.slowly_until(there)
             place.signal_agents()
+            job.look_until(lambda: not place.agents(), 10, 0.05)
         start.kill()
         if not agent_too:
             job.look_until(lambda: any("kept_step" in job.read(state) for state in glob.glob(place.store + "/j/programs/*.state")), 30, 0.05)

@@ -215,12 +215,21 @@ def take_away_once():
                 return False
             return any(re.search(r"/j/files/[0-9a-f]{16}$", name) for name in opened)
         program = place.start(TAKES_AWAY)
-        until(copies)
+        until(copies, 15)
         print("\n", end="", file=program.stdin, flush=True)
         program.stdout.readline()
-        until(lambda: place.agent_pid() != agent)
+        left = []
+
+        # The next agent clears up before it can be asked for its number.
+        def another():
+            nonlocal left
+            found = [n for n in os.listdir(place.work) if n.startswith(".tpck-")]
+            left = found or left
+            return place.agent_pid() != agent
+        until(another, 15)
+        # By itself it does not always see the end of what was killed while it was delayed.
+        killer.kill()
         killer.wait()
-        left = [n for n in os.listdir(place.work) if n.startswith(".tpck-")]
         print("\n", end="", file=program.stdin, flush=True)
         program.wait()
         place.run("open('next.pt', 'wb').write(b'2')")
@@ -234,7 +243,7 @@ def take_away(checks):
     if not shutil.which("strace"):
         print("# no strace: a file that is taken away from a killed agent is not tried")
         return 0
-    for _ in range(5):
+    for _ in range(12):
         left, found, gone = take_away_once()
         # On a busy machine the copy may have been there before.
         if left:
