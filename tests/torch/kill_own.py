@@ -12,6 +12,7 @@ import os
 import random
 import re
 import sys
+import zipfile
 
 import kill
 import script_job
@@ -39,6 +40,12 @@ def saved(place, folder):
     return any((row[2], row[4] * 10**9 + row[5]) == (found.st_ino, found.st_mtime_ns) for row in known(place).get('saves', []))
 
 
+def whole(folder):
+    """Whether the checkpoint that is at its path has an end: a program that is killed while it writes leaves a part."""
+    path = os.path.join(folder, 'ckpt.pt')
+    return not os.path.exists(path) or zipfile.is_zipfile(path)
+
+
 def begins_at(start):
     """The first step that it prints."""
     found = re.search(r'^step (\d+) ', start.printed(), re.M)
@@ -57,7 +64,8 @@ def judge(python, name, kills, rng):
             this.environment = {**before, **{f'TRANSPCKPT_{key}': value for key, value in settings.items()}}
             start = this.start()
             this.environment = before
-            start.slowly_until(lambda: start.printed().count('\nstep ') >= lines and any(row['offered'] for row in place.listed()) and ready())
+            start.slowly_until(lambda: start.printed().count('\nstep ') >= lines and any(row['offered'] for row in place.listed()) and ready() and
+                               whole(this.folders[1]))
             start.kill()
             if not job.look_until(lambda: saved(place, this.folders[1]), 30, 0.05):
                 wrong.append('the checkpoint that is there is not known')
