@@ -589,10 +589,21 @@ static void join_set(void)
 		tpck_log_warn("process %d has no twin: %s", living, no_set);
 }
 
+/* All were told to change over, and this rank's twin has ended before it could: the others wait for it. */
+static bool is_left(void)
+{
+	return set && atomic_load(&set->changes) && !tpck_twin_nearest();
+}
+
 /* Where another node decides what all ranks do. One that was not live has not ended by itself, whatever it says. */
 static void ask(int status, bool failed)
 {
-	if (undecided.asked || !shared() || tpck_twin_set_decides(shared()) || !(failed || is_sudden(status)))
+	if (!shared() || tpck_twin_set_decides(shared()) || !(failed || is_left() || is_sudden(status)))
+		return;
+	/* Once more, as one that has changed over. */
+	if (is_left() && !tpck_twin_set_is_asking(set, rank) && !atomic_exchange(&set->seat[rank].changed, 1))
+		undecided.asked = false;
+	if (undecided.asked)
 		return;
 	undecided.asked = true;
 	tpck_twin_set_ask(shared(), rank, may_begin_again());
@@ -613,7 +624,7 @@ static void living_ended(int status)
 		begin_again(status);
 	} else if (is_to_take_over(status, failed, sudden)) {
 		take_over(status, failed);
-	} else if (asks_again(status, sudden)) {
+	} else if (asks_again(status, sudden || is_left())) {
 		begin_again(status);
 	} else if (shared() && status) {
 		undecided = (typeof(undecided)){.waits = true, .status = failed ? status_before : status, .until_ns = ended_ns + DECIDED_NS};
@@ -638,6 +649,8 @@ static void decide(void)
 		begin_again(undecided.status);
 	else if (is_to_take_over(undecided.status, false, is_sudden(undecided.status)))
 		take_over(undecided.status, false);
+	else if (is_left() && asks_again(undecided.status, true))
+		begin_again(undecided.status);
 	else if (told_to_end || tpck_clock_monotonic_ns() > undecided.until_ns ||
 		 !(still || tpck_twin_set_is_asking(shared(), rank) || tpck_twin_set_is_undecided(shared(), rank, ended_ns)))
 		end_as(undecided.status);

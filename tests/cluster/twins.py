@@ -117,6 +117,30 @@ def case_again():
         checks.ok("is forked once more in its place" in "".join(run.said()), "where not all have twins all are forked once more", run.story())
 
 
+def case_twin_dies():
+    """A rank dies, all are told to change over, and its twin dies before it hears that."""
+    with node.Cluster(2, memory="1g") as cluster:
+        run = Twins(cluster, 2, steps=300)
+        launch = run.start(cluster.nodes, 1)
+        living = node.until(lambda: run.covered(launch), 60) and run.covered(launch)
+        begun = run.supervisors(launch)
+        twin = twins.processes(begun[1])[1]
+        # Who decides is held back until who asks has asked, and that one until it is decided.
+        job.signal_if_there(begun[0], signal.SIGSTOP)
+        job.signal_if_there(living[1], signal.SIGKILL)
+        time.sleep(0.5)
+        job.signal_if_there(begun[1], signal.SIGSTOP)
+        job.signal_if_there(begun[0], signal.SIGCONT)
+        told = node.until(lambda: "takes over" in run.said()[0], 30)
+        time.sleep(0.5)
+        job.signal_if_there(twin, signal.SIGKILL)
+        job.signal_if_there(begun[1], signal.SIGCONT)
+        checks.ok(told, "a rank dies, and all are told to change over", run.story(), cluster.logs())
+        run.same_processes(launch, begun)
+        ends_alike(run, launch, "its twin dies before it has heard of that: all are forked once more, and the same bytes", None)
+        checks.ok("is forked once more in its place" in "".join(run.said()), "that is said", run.story())
+
+
 def case_agents():
     """The agents are killed, one after the other, and then a rank."""
     with node.Cluster(2, memory="1g") as cluster:
