@@ -78,13 +78,13 @@ def from_memory(checks):
         this = job.Job(place, *GPT)
         this.run_plain()
         bytes_read = 0
-        for step in (30, 55):
+        for step in (30, 70):
             start = killed_behind(this, step)
             bytes_read = max(bytes_read, in_memory(place)[1] + in_store(place)[1])
         start = this.start()
         status = start.wait()
         at = this.resumed_at(start) or 0
-        checks.ok(status == 0 and at >= 50 and not this.differences(), "killed twice between saves: goes on where it was, and ends with the same bytes",
+        checks.ok(status == 0 and at >= 65 and not this.differences(), "killed twice between saves: goes on where it was, and ends with the same bytes",
                   status, at, this.differences(), this.story())
         checks.ok(bytes_read > 8 * MIB and "cannot be resumed" not in this.story(), "what it has read back is more than the record's limit", bytes_read, this.story())
         place.agent_settles()

@@ -230,9 +230,9 @@ def communicator_fails(_):
     """NCCL fails, as where a network does, and the program gives up for that: no signal, and no other rank's end, is behind it."""
     for where, which in (("/1", "one rank"), ("", "both ranks")):
         with job.Place() as place:
-            this = Twins(place, 2, "--watch", steps=900, together=True)
+            this = Twins(place, 2, "--watch", steps=640, together=True)
             this.run_plain()
-            # A twin counts its own kernels, and makes none before it is live: the error does not come again.
+            # A twin counts its own kernels, and makes none before it is live: the error, which comes behind some 500 iterations, does not come again.
             start = this.start(SIMGPU_FAULT=f"nccl_error@{KERNELS_BEFORE}{where}")
             begun = start.until(lambda: this.covered(start)) and this.supervisors(start)
             checks.ok(begun, f"{which}: there are twins before NCCL fails", this.story())
