@@ -12,6 +12,7 @@
 #include "hooks/libc.h"
 #include "runtime/engine/engine.h"
 #include "runtime/network/network.h"
+#include "runtime/programs/programs.h"
 #include "shim/driver.h"
 
 /* Not bare system calls: sending may be cancelled. */
@@ -151,5 +152,14 @@ TPCK_EXPORT int getpeername(int fd, struct sockaddr *restrict address, socklen_t
 {
 	if (tpck_network_has(fd) && tpck_readable(bytes, sizeof *bytes) && tpck_readable(address, *bytes) && tpck_network_peer(fd, address, bytes))
 		return 0;
+	if (tpck_readable(bytes, sizeof *bytes) && tpck_readable(address, *bytes) && tpck_own_socket_name(fd, true, address, bytes))
+		return 0;
 	return (int)syscall(SYS_getpeername, fd, address, bytes);
+}
+
+TPCK_EXPORT int getsockname(int fd, struct sockaddr *restrict address, socklen_t *restrict bytes)
+{
+	if (tpck_readable(bytes, sizeof *bytes) && tpck_readable(address, *bytes) && tpck_own_socket_name(fd, false, address, bytes))
+		return 0;
+	return (int)syscall(SYS_getsockname, fd, address, bytes);
 }

@@ -180,19 +180,63 @@ static bool local_name(const struct sockaddr *address, socklen_t bytes, char *pa
 	return true;
 }
 
+static socklen_t bytes_of(const struct sockaddr_un *address)
+{
+	return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + strlen(address->sun_path) + 1);
+}
+
+/* Beside a process that has the name. */
+static int bind_beside(int fd, const char *path)
+{
+	struct tpck_thread *self = tpck_engine_enter();
+	struct sockaddr_un own;
+	int result = -1;
+
+	if (tpck_own_socket_begins(fd, path, &own)) {
+		result = (int)syscall(SYS_bind, fd, &own, bytes_of(&own));
+		if (result)
+			tpck_follow_hide(path);
+	} else {
+		errno = EADDRINUSE;
+	}
+	return left(self, result);
+}
+
+static int bind_real(int fd, const struct sockaddr *address, socklen_t bytes, const char *path)
+{
+	return tpck_files_owes() ? tpck_files_bind(fd, address, bytes, path) : (int)syscall(SYS_bind, fd, address, bytes);
+}
+
+/* While the program runs forward: its calls on paths find the socket. */
+static int bind_forward(int fd, const struct sockaddr *address, socklen_t bytes, const char *path)
+{
+	struct tpck_thread *self = tpck_engine_enter();
+	int result = -1, saved = errno;
+
+	if (!self)
+		return bind_real(fd, address, bytes, path);
+	if (tpck_follow_socket_may(path))
+		result = bind_real(fd, address, bytes, path);
+	if (!result) {
+		(void)tpck_follow_socket(path, NULL);
+		errno = saved;
+	}
+	return left(self, result);
+}
+
 TPCK_EXPORT int bind(int fd, const struct sockaddr *address, socklen_t bytes)
 {
 	char path[sizeof((struct sockaddr_un *)0)->sun_path + 1];
 
-	bool local = (tpck_files_owes() || tpck_forward_stands_beside()) && local_name(address, bytes, path);
+	bool local = (tpck_files_owes() || tpck_forward_stands_beside() || tpck_engine_forward()) && local_name(address, bytes, path);
 
 	if (!local && tpck_follow_held() && tpck_readable(address, bytes))
 		tpck_follow_listens(address, bytes);
-	if (local && !tpck_follow_may_listen(path)) {
-		errno = EADDRINUSE;
-		return -1;
-	}
-	return local && tpck_files_owes() ? tpck_files_bind(fd, address, bytes, path) : (int)syscall(SYS_bind, fd, address, bytes);
+	if (local && !tpck_follow_may_listen(path))
+		return bind_beside(fd, path);
+	if (local && tpck_engine_forward())
+		return bind_forward(fd, address, bytes, path);
+	return local ? bind_real(fd, address, bytes, path) : (int)syscall(SYS_bind, fd, address, bytes);
 }
 
 /* A point of cancellation, which only the C library's own is. */
@@ -200,11 +244,16 @@ TPCK_EXPORT int connect(int fd, const struct sockaddr *address, socklen_t bytes)
 {
 	static int (*real)(int, const struct sockaddr *, socklen_t);
 	char path[sizeof((struct sockaddr_un *)0)->sun_path + 1];
+	struct sockaddr_un own;
 	int result;
 	bool local;
 
 	if (!real)
 		real = (int (*)(int, const struct sockaddr *, socklen_t))tpck_real_dlsym(RTLD_NEXT, "connect");
+	if (tpck_forward_stands_beside() && local_name(address, bytes, path) && tpck_own_socket_at(path, &own)) {
+		address = (const struct sockaddr *)&own;
+		bytes = bytes_of(&own);
+	}
 	local = tpck_files_owes() && local_name(address, bytes, path);
 	result = local && tpck_files_connects(fd, path) ? -1 : tpck_hooks_connect(fd, address, bytes, __builtin_return_address(0), real);
 	if (local && result < 0)

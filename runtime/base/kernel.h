@@ -376,6 +376,10 @@ static inline int tpck_sys_accept4(int fd, void *address, socklen_t *bytes, int 
 {
 	return (int)syscall(SYS_accept4, fd, address, bytes, flags);
 }
+static inline int tpck_sys_getpeername(int fd, void *address, socklen_t *bytes)
+{
+	return (int)syscall(SYS_getpeername, fd, address, bytes);
+}
 static inline int tpck_sys_getsockname(int fd, void *address, socklen_t *bytes)
 {
 	return (int)syscall(SYS_getsockname, fd, address, bytes);

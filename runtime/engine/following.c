@@ -481,6 +481,7 @@ static void take_over(void)
 	look_at_writers();
 	tpck_programs_give();
 	tpck_shared_real();
+	tpck_own_sockets_real();
 	tpck_programs_follow_to(engine->welcome.session, cut, false);
 	tpck_shared_real();
 	if (!tpck_resume_watch_ranks())

@@ -183,6 +183,13 @@ static inline bool tpck_follow_held(void)
 void tpck_follow_listens(const struct sockaddr *address, socklen_t bytes);
 /* Whether a socket of that name, if it stands beside others, is none of theirs. */
 bool tpck_follow_may_listen(const char *path);
+/* ---- names of Unix sockets, while running forward (sockets.c) ---- */
+/* The name, made absolute, and its digest. False: there is none. */
+bool tpck_follow_socket_name(const char *path, char *absolute, size_t size, uint64_t *digest);
+/* To this process's calls on paths a socket is at `path` from here on, which is really at `target`; NULL: there as well. -1 with errno: something is at `path`. */
+int tpck_follow_socket(const char *path, const char *target);
+/* Before the program makes one there: what a killed run has left goes. False, with errno: something is there. */
+bool tpck_follow_socket_may(const char *path);
 
 /* Before running forward: another process, which the program makes again, writes to the path, too. Where the program itself writes to it, by a descriptor that the other
  * one may have been given, the file is the real one. */

@@ -301,7 +301,7 @@ void tpck_output_flush(void);
 void tpck_output_back(void);
 
 /* ---- overlay.c ---- */
-enum tpck_overlay_kind { TPCK_KIND_ABSENT, TPCK_KIND_FILE, TPCK_KIND_FOLDER, TPCK_KIND_LINK };
+enum tpck_overlay_kind { TPCK_KIND_ABSENT, TPCK_KIND_FILE, TPCK_KIND_FOLDER, TPCK_KIND_LINK, TPCK_KIND_SOCKET };
 
 /* What the overlay knows of a path. */
 struct tpck_overlay_entry {
@@ -310,7 +310,7 @@ struct tpck_overlay_entry {
 	int fd;           /* KIND_FILE: its scratch */
 	ino_t inode;      /* of the scratch */
 	mode_t mode;      /* KIND_FOLDER made by the program */
-	char *target;     /* KIND_LINK */
+	char *target;     /* KIND_LINK; KIND_SOCKET: where it really is */
 	bool changed;     /* by the program itself, not merely seen to be absent */
 	struct timespec when; /* the last change while running forward; 0: none. KIND_FILE: once it is settled */
 	struct timespec stays; /* KIND_FILE, once it is settled: that of the real file, which had what it should have; 0: it had not */
@@ -323,6 +323,8 @@ struct tpck_overlay_entry {
 /* When it began to run forward, in CLOCK_REALTIME: what is older is nothing that it has written meanwhile. */
 uint64_t tpck_follow_forward_ns(void);
 bool tpck_overlay_active(void);
+/* A socket is at the path, which is really at `target`. -1 with errno. */
+int tpck_overlay_socket(const char *target, const char *path, uint64_t digest);
 /* No more answers: the process is live, or begins anew. */
 void tpck_overlay_end(void);
 mode_t tpck_overlay_mask(void);

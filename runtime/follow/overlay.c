@@ -409,6 +409,8 @@ int tpck_overlay_open(const char *path, uint64_t digest, int flags, mode_t mode)
 			       : tpck_sys_openat(AT_FDCWD, path, flags, mode);
 	if (entry && entry->kind == TPCK_KIND_LINK)
 		return fail(changes && flags & O_EXCL ? EEXIST : ELOOP); /* it is not to be followed */
+	if (entry && entry->kind == TPCK_KIND_SOCKET)
+		return fail((flags & (O_CREAT | O_EXCL)) == (O_CREAT | O_EXCL) ? EEXIST : ENXIO);
 	source = entry ? TPCK_SOURCE_REAL : tpck_learnt_source(path, digest, version, sizeof version);
 	if (!changes && ((entry && entry->kind == TPCK_KIND_ABSENT) || source == TPCK_SOURCE_ABSENT))
 		return fail(ENOENT);
@@ -440,6 +442,8 @@ static int absent(const char *path, uint64_t digest)
 		tpck_seen_put(digest, TPCK_SEEN_ABSENT, -1, 0);
 	}
 	entry->fd = -1;
+	if (entry->kind == TPCK_KIND_SOCKET && entry->target)
+		(void)tpck_sys_unlinkat(AT_FDCWD, entry->target, 0);
 	free(entry->target);
 	entry->target = NULL;
 	entry->linked = entry->given = false;
@@ -707,6 +711,25 @@ int tpck_overlay_symlink(const char *target, const char *path, uint64_t digest)
 	return 0;
 }
 
+int tpck_overlay_socket(const char *target, const char *path, uint64_t digest)
+{
+	struct tpck_overlay_entry *entry = tpck_overlay_find(digest);
+	char *copy;
+
+	/* Of what the overlay does not know the living process has said by its own that nothing was there. */
+	if (entry && entry->kind != TPCK_KIND_ABSENT)
+		return fail(EADDRINUSE);
+	entry = enter(path, digest);
+	copy = entry ? strdup(target) : NULL;
+	if (!copy)
+		return fail(ENOMEM);
+	entry->target = copy;
+	entry->kind = TPCK_KIND_SOCKET;
+	entry->changed = true;
+	folder_changes(path);
+	return 0;
+}
+
 /* Both names have one scratch file. */
 int tpck_overlay_link(const char *from, uint64_t from_digest, const char *to, uint64_t to_digest)
 {
@@ -749,6 +772,8 @@ int tpck_overlay_chmod(const char *path, uint64_t digest, mode_t mode)
 		return -1;
 	entry->changed = true;
 	entry->mode = mode & 07777;
+	if (entry->kind == TPCK_KIND_SOCKET)
+		return tpck_sys_fchmodat(AT_FDCWD, entry->target, mode & 07777);
 	return entry->kind == TPCK_KIND_FILE ? fchmod(entry->fd, mode & 07777) : 0;
 }
 
@@ -793,6 +818,9 @@ const char *tpck_overlay_place(char *path, uint64_t digest, bool changes)
 		return NULL;
 	case TPCK_KIND_FILE:
 		snprintf(path, TPCK_FOLLOW_PATH, "/proc/self/fd/%d", entry->fd);
+		return path;
+	case TPCK_KIND_SOCKET:
+		snprintf(path, TPCK_FOLLOW_PATH, "%s", entry->target);
 		return path;
 	case TPCK_KIND_FOLDER:
 		break;
@@ -875,6 +903,8 @@ int tpck_overlay_stat(const char *path, uint64_t digest, struct stat *found)
 		return scratch_stat(entry, found);
 	if (entry && entry->kind == TPCK_KIND_LINK)
 		return link_stat(entry, found);
+	if (entry && entry->kind == TPCK_KIND_SOCKET)
+		return tpck_sys_fstatat(AT_FDCWD, entry->target, found, AT_SYMLINK_NOFOLLOW);
 	if (entry) {
 		int result = folder_stat(path, entry->changed ? entry->mode : 0777 & ~mask, found);
 

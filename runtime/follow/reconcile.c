@@ -360,7 +360,8 @@ static int entry_settle(struct tpck_overlay_entry *const *all, uint32_t i)
 	case TPCK_KIND_FOLDER:
 		return folder_settle(entry);
 	case TPCK_KIND_LINK:
-		return entry->changed ? link_settle(entry) : 0;
+	case TPCK_KIND_SOCKET:
+		return strcmp(entry->target, entry->path) == 0 ? 0 : link_settle(entry);
 	case TPCK_KIND_ABSENT:
 		break;
 	}

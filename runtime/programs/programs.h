@@ -18,7 +18,9 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/socket.h>
 #include <sys/types.h>
+#include <sys/un.h>
 
 #include "runtime/replay/record_log.h"
 #include "runtime/replay/root.h"
@@ -69,6 +71,15 @@ void tpck_shared_made(const char *kind, const char *name, bool forward);
 void tpck_shared_begin(void);
 /* A twin takes over: its names are the program's from here on. Before tpck_programs_follow_to(), and behind it for what was made meanwhile. */
 void tpck_shared_real(void);
+/* ---- Unix sockets of a twin's own (own_sockets.c) ---- */
+/* A twin is about to have the socket listen at the path, which the living process has: the address in its place. False: it cannot have one. */
+bool tpck_own_socket_begins(int fd, const char *path, struct sockaddr_un *own);
+/* A twin takes over: symbolic links to its sockets, and to those of its processes, are at their paths. Before tpck_programs_follow_to(). */
+void tpck_own_sockets_real(void);
+/* What a process of a twin connects to in place of the path. False: nothing is in its place. */
+bool tpck_own_socket_at(const char *path, struct sockaddr_un *own);
+/* getsockname(), or getpeername(), of a socket that has such an address: the program's own. False: it is another one. */
+bool tpck_own_socket_name(int fd, bool peer, struct sockaddr *address, socklen_t *bytes);
 /* The program begins anew: no stand-in starts anything. */
 void tpck_programs_abandon(void);
 /* NULL, or what is to be started that the first run did not start, or did not wait for: it waits, and its parent may wait for it. */

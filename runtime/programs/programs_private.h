@@ -268,6 +268,8 @@ void tpck_starts_thread(struct tpck_thread *self);
 void tpck_starts_fork(struct tpck_thread *self);
 /* Learns what the folder's log has of programs up to the cut. The records stay mapped. False: it cannot be read. */
 bool tpck_starts_learn(const char *folder, struct tpck_log_position cut);
+/* The session's folder, or, of a twin and its processes, the twin's. */
+const char *tpck_starts_folder(void);
 /* What is shared with stand-ins and forked children, or NULL. */
 struct tpck_standin_page *tpck_starts_page(void);
 

@@ -267,6 +267,11 @@ void tpck_starts_fork(struct tpck_thread *self)
 	await_that(may_fork, self);
 }
 
+const char *tpck_starts_folder(void)
+{
+	return session;
+}
+
 struct tpck_standin_page *tpck_starts_page(void)
 {
 	return page;

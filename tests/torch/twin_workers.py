@@ -28,6 +28,8 @@ CASES = {
     # Those of an epoch have ended before the next ones are made.
     'epochs': ['--batches', '500', '--epochs', '5'],
     'spawn': ['--persistent', '--batches', '8000', '--context', 'spawn'],
+    # The server that forks them listens at a Unix socket of the program's.
+    'forkserver': ['--persistent', '--batches', '8000', '--context', 'forkserver'],
     # What a worker writes waits for the takeover; what workers had written that have ended is not written again.
     'writes_late': ['--persistent', '--batches', '8000', '--write-from', str(LATE * 4)],
     # The twin's program speaks with no child of the living one.
@@ -35,7 +37,7 @@ CASES = {
     'writes': ['--batches', '500', '--epochs', '5', '--write-from', '0'],
 }
 LEAVES = re.compile(r'transpckpt: (the twin of process \d+ ends at step \d+: a connection to 127.0.0.1:\d+ is made that the first run did not make there; |process \d+ has no twin from here on: )')
-NEAR = ('fork', 'epochs', 'spawn')
+NEAR = ('fork', 'epochs', 'spawn', 'forkserver')
 checks = job.Checks()
 
 
