@@ -726,6 +726,8 @@ int tpck_overlay_socket(const char *target, const char *path, uint64_t digest)
 	entry->target = copy;
 	entry->kind = TPCK_KIND_SOCKET;
 	entry->changed = true;
+	/* The program may have taken away what was there before. */
+	tpck_seen_put(digest, TPCK_SEEN_REAL, -1, 0);
 	folder_changes(path);
 	return 0;
 }

@@ -608,7 +608,7 @@ int main(int count, char **arguments)
 	tap_ok(memcmp(heard[0], heard[1], sizeof heard[0]) == 0, "while running forward the same is heard", heard[1][0]);
 	tap_ok(seen->connections == connections && seen->bytes == bytes, "and nobody was asked", "");
 	child = child_runs(1, 99);
-	for (int i = 0; i < 500 && !tpck_network_children_held(); i++)
+	for (int i = 0; i < 6000 && !tpck_network_children_held(); i++)
 		usleep(10000);
 	tap_ok(memcmp((*children)[0], (*children)[1], sizeof heard[0]) == 0, "a child hears the same", (*children)[1][2]);
 	tap_ok(tpck_network_children_held() && seen->connections == connections && seen->bytes == bytes, "and asks nobody: it waits with what is new", "");
