@@ -94,11 +94,13 @@ def judge_once(python, script, environment, kills, rng, cold):
         if not this.resumed():
             wrong.append('it never went on at a snapshot: ' + ' | '.join('; '.join(re.findall('^transpckpt: .*', start.said(), re.M)) for start in this.starts))
         wrong += this.silent()
-        return '; '.join(wrong + ([place.root] if wrong and os.environ.get('KEEP') else [])), told, len(this.starts)
+        # Where the start before was killed ahead of its first snapshot, what numbers its folders by what is there, as Lightning, makes another one: done again.
+        anew = wrong and any('not resuming: the last start ended' in start.said() for start in this.starts)
+        return '; '.join(wrong + ([place.root] if wrong and os.environ.get('KEEP') else [])), told, 1 if anew else len(this.starts)
 
 
 def until_killed(once):
-    """A start that ended before it could be killed shows nothing: all is done again, twice."""
+    """A start that ended before it could be killed, or was killed before there was a snapshot, shows nothing: all is done again, twice."""
     for _ in range(3):
         wrong, told, starts = once()
         if starts != 1:
