@@ -7,6 +7,7 @@
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <pthread.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,9 +20,9 @@
 #include "runtime/base/layout.h"
 #include "runtime/network/played_private.h"
 
-/* A connection of the program's that is played. The player's, but while `lock` is held. */
+/* A connection of the program's that is played. The player's from when `fd` is there, but while `lock` is held. */
 struct played {
-	int fd;                /* our end; -1: nobody's */
+	_Atomic int fd;        /* our end; -1: nobody's. The last that is written of a connection */
 	int programs;          /* the program's end, as it was made */
 	struct tpck_spoken *of;
 	bool closing;          /* our end has said that it has nothing more to say */
@@ -40,10 +41,10 @@ enum { PLAYED = 128 };
 #define SILENT_NS 200000000ull
 /* So long it waits for the connection that it began for. */
 #define STAYS_NS 3000000000ull
-static struct played *played;
-static bool running; /* guarded by tpck_played_lock, as is what follows */
+static struct played *_Atomic played;
+static _Atomic bool running; /* written with tpck_played_lock, as is what follows */
 static uint64_t stays_ns;
-static int wake = -1;
+static _Atomic int wake = -1;
 _Atomic uint64_t tpck_player_moved_ns;
 
 static bool is_handshake(const struct played *at)
@@ -232,15 +233,15 @@ static bool tend(struct played *at, uint64_t now)
 }
 
 /* Whether there are any, or may be some soon; in `ends` what to wait for. */
-static bool gather(struct pollfd *ends)
+static bool gather(const struct played *all, struct pollfd *ends)
 {
 	bool goes_on = tpck_network_forwards();
 
 	tpck_spin_lock(&tpck_played_lock);
 	goes_on = goes_on || tpck_clock_monotonic_ns() < stays_ns;
 	for (int i = 0; i < PLAYED; i++) {
-		ends[i] = (struct pollfd){played[i].fd, (short)(POLLIN | (played[i].chunk ? POLLOUT : 0)), 0};
-		goes_on = goes_on || played[i].fd >= 0;
+		ends[i] = (struct pollfd){all[i].fd, (short)(POLLIN | (all[i].chunk ? POLLOUT : 0)), 0};
+		goes_on = goes_on || all[i].fd >= 0;
 	}
 	running = goes_on;
 	tpck_spin_unlock(&tpck_played_lock);
@@ -251,11 +252,12 @@ static bool gather(struct pollfd *ends)
 static void *player_main(void *unused)
 {
 	struct pollfd *ends = calloc(PLAYED + 1, sizeof *ends);
+	struct played *all = played;
 
 	(void)unused;
 	tpck_thread_own();
 	pthread_setname_np(pthread_self(), "tpck-network");
-	while (ends && gather(ends)) {
+	while (ends && gather(all, ends)) {
 		struct timespec limit = {0, 50000000};
 		uint64_t now, woken;
 
@@ -268,10 +270,10 @@ static void *player_main(void *unused)
 			(void)tpck_sys_read(wake, &woken, sizeof woken);
 		now = tpck_clock_monotonic_ns();
 		for (int i = 0; i < PLAYED; i++) {
-			if (ends[i].fd >= 0 && ends[i].revents && played[i].fd == ends[i].fd)
-				serve(&played[i], ends[i].revents);
-			if (played[i].fd >= 0 && !tend(&played[i], now))
-				close_played(&played[i]);
+			if (ends[i].fd >= 0 && ends[i].revents && all[i].fd == ends[i].fd)
+				serve(&all[i], ends[i].revents);
+			if (all[i].fd >= 0 && !tend(&all[i], now))
+				close_played(&all[i]);
 		}
 	}
 	free(ends);
@@ -318,13 +320,13 @@ bool tpck_player_plays(int end, int programs, struct tpck_spoken *of)
 	tpck_spin_lock(&tpck_played_lock);
 	for (int i = 0; running && i < PLAYED && !plays; i++)
 		if (played[i].fd < 0) {
-			memset(&played[i], 0, sizeof played[i]);
+			memset((char *)&played[i] + offsetof(struct played, programs), 0, sizeof *played - offsetof(struct played, programs));
 			played[i].of = of;
 			played[i].programs = programs;
 			played[i].turn = of->turns;
 			played[i].bound = !of->turns || !of->turns->sent;
 			played[i].at_ns = tpck_clock_monotonic_ns();
-			played[i].fd = end;
+			atomic_store(&played[i].fd, end);
 			plays = true;
 		}
 	tpck_spin_unlock(&tpck_played_lock);

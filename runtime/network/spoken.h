@@ -30,7 +30,7 @@ struct tpck_spoken {
 	bool over;    /* one of both has ended it */
 	bool ended;   /* the other end has */
 	bool taken;   /* it is the program's again */
-	bool whole;   /* all of it has been said */
+	_Atomic bool whole; /* all of it has been said */
 	struct tpck_turn *turns, **turns_end, *last;
 	struct tpck_turn *known; /* the last one that has its answer; NULL: none */
 	struct tpck_late {

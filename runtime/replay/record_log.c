@@ -31,7 +31,7 @@ struct tpck_log {
 	tpck_spin lock;
 	char folder[256];       /* "" before attaching */
 	uint64_t generation, limit, total;
-	struct tpck_log_header *segment;
+	struct tpck_log_header *_Atomic segment;
 	/* Payloads may still be filled in the previous segments until the next boundary: they stay
 	 * mapped until KEPT more have come. */
 	struct {

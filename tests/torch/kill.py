@@ -95,9 +95,9 @@ def judge_once(python, script, environment, kills, rng, cold):
             wrong.append('it never went on at a snapshot: ' + ' | '.join('; '.join(re.findall('^transpckpt: .*', start.said(), re.M)) for start in this.starts))
         wrong += this.silent()
         # Where the start before was killed ahead of its first snapshot, what numbers its folders by what is there, as Lightning, makes another one: done again.
-        # Where there had been one to go on from, that is a failure.
-        anew = wrong and any(not start.offered and 'left no snapshot' in start.said() for start in this.starts[1:])
-        return '; '.join(wrong + ([place.root] if wrong and os.environ.get('KEEP') else [])), told, 1 if anew else len(this.starts)
+        # Where there had been one to go on from, that is a failure; but a start that had come to its end before it was killed leaves nothing either.
+        anew = wrong and (any(this.over()[:-1]) or any(not start.offered and 'left no snapshot' in start.said() for start in this.starts[1:]))
+        return '; '.join(wrong + ([place.root] if os.environ.get('KEEP') else []) + [this.story()] if wrong else []), told, 1 if anew else len(this.starts)
 
 
 def until_killed(once):

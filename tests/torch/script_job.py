@@ -92,11 +92,20 @@ class ScriptJob:
         """What is wrong with the status of the last start, and what it said."""
         return ['ended with %s: %s' % (status, self.starts[-1].said()[-900:])] if status else []
 
-    def silent(self):
-        """Starts behind one that had begun to train, or where there was something to go on from, that said nothing. One that was killed behind its last
-        line had come to its end, and the next one has nothing to go on with."""
+    def over(self):
+        """Of each start whether it printed its last line: one that was killed behind that had come to its end, and the next one has nothing to go on with."""
         last = self.plain.printed().splitlines()[-1:]
-        over = [False] + [start.printed().splitlines()[-1:] == last for start in self.starts]
+        return [start.printed().splitlines()[-1:] == last for start in self.starts]
+
+    def story(self):
+        """What was said in all starts, and by the agent, for a failure."""
+        said = ['--- start %d, %s\n%s' % (i, 'with a snapshot to go on from' if start.offered else 'without one',
+                                         '\n'.join(re.findall('^transpckpt: .*', start.said(), re.M))) for i, start in enumerate(self.starts)]
+        return '\n'.join(said + ['--- agent'] + self.place.agent_log().splitlines()[-60:])
+
+    def silent(self):
+        """Starts behind one that had begun to train, or where there was something to go on from, that said nothing."""
+        over = [False] + self.over()
         return ['start %d began anew without a word' % i for i, start in enumerate(self.starts)
                 if (start.offered or (i and self.starts[i - 1].printed())) and start.printed() and 'transpckpt: ' not in start.said() and not over[i]]
 
