@@ -12,7 +12,7 @@
 #include "hooks/libc.h"
 #include "runtime/engine/engine.h"
 #include "runtime/programs/programs.h"
-#include "runtime/wire/segment.h"
+#include "runtime/wire/twin_names.h"
 #include "shim/driver.h"
 
 #define REAL(symbol) ((__typeof__(&(symbol)))tpck_real_dlsym(RTLD_NEXT, #symbol))

@@ -21,7 +21,7 @@ struct live;
 
 struct launch {
 	uint64_t key;          /* the same in all its ranks, by their launcher's variables */
-	uint64_t generation;   /* 0: its first process is not welcomed yet; written by the clerk's thread */
+	_Atomic uint64_t generation; /* 0: its first process is not welcomed yet; written by the clerk's thread */
 	uint32_t world;
 	bool apart;            /* some of its ranks are on other nodes */
 	struct accord *accord; /* then */

@@ -299,6 +299,10 @@ static inline int tpck_sys_fstatfs(int fd, struct statfs *found)
 {
 	return (int)syscall(SYS_fstatfs, fd, found);
 }
+static inline int tpck_sys_flock(int fd, int how)
+{
+	return (int)syscall(SYS_flock, fd, how);
+}
 static inline int tpck_sys_fsync(int fd)
 {
 	return (int)syscall(SYS_fsync, fd);

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Names of shared memory and semaphores (shm_open, sem_open). What stands beside a living process has the names that this one has, as they are the program's, or
- * chance's, which is recorded: until its takeover a twin has "tpck-twin.PROCESS.NAME" in place of each, and so have the processes that it has made. A run that was
- * killed leaves behind what it had made by such names: where the program makes it once more, running forward, what was left goes first.
+ * chance's, which is recorded: until its takeover a twin has another in place of each (wire/twin_names.h), and so have the processes that it has made. A run
+ * that was killed leaves behind what it had made by such names: where the program makes it once more, running forward, what was left goes first.
  */
 #include "config.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -20,15 +19,16 @@
 #include "runtime/base/digest.h"
 #include "runtime/base/kernel.h"
 #include "runtime/base/layout.h"
+#include "runtime/base/log.h"
 #include "runtime/follow/follow.h"
 #include "runtime/programs/programs.h"
 #include "runtime/programs/programs_private.h"
-#include "runtime/wire/segment.h"
+#include "runtime/wire/twin_names.h"
 
 #define FOLDER "/dev/shm"
 /* Processes that the living one has made may remove its names as they find it gone. */
 #define THEIR_END_NS 1000000000ull
-enum { MADE = 4096, ENTRIES = 2048 };
+enum { MADE = 4096 };
 
 /* Digests of what this process has made, and of what it knows that a killed run has made; 0: none. */
 static _Atomic uint64_t made[MADE] TPCK_LARGE;
@@ -50,7 +50,7 @@ const char *tpck_shared_name(const char *name, char own[TPCK_SHARED_NAME])
 
 	if (!process || !*bare || strchr(bare, '/'))
 		return name;
-	bytes = snprintf(own, TPCK_SHARED_NAME, "/" TPCK_TWIN_NAMES "%d.%s", process, bare);
+	bytes = tpck_twin_name(own, TPCK_SHARED_NAME, process, bare);
 	/* Neither such a name nor the program's own, if it is too long, is anything to the kernel. */
 	return bytes < TPCK_SHARED_NAME ? own : name;
 }
@@ -109,70 +109,27 @@ void tpck_shared_made(const char *kind, const char *name, bool forward)
 
 /* ---- of a twin -------------------------------------------------------------------------------------------- */
 
-/* Calls with each name below the folder that belongs to a twin, whose process that is, and where the program's own name begins; how many. */
-static unsigned each(int folder, void (*call)(int folder, const char *entry, int32_t process, const char *kind, const char *name))
-{
-	_Alignas(struct dirent64) char buffer[ENTRIES];
-	unsigned count = 0;
-	ssize_t got;
-
-	while ((got = tpck_sys_getdents(folder, buffer, sizeof buffer)) > 0)
-		for (char *at = buffer; at < buffer + got; at += ((struct dirent64 *)at)->d_reclen) {
-			const char *entry = ((struct dirent64 *)at)->d_name, *kind = strncmp(entry, TPCK_SEMAPHORES, strlen(TPCK_SEMAPHORES)) ? "" : TPCK_SEMAPHORES;
-			const char *rest = entry + strlen(kind);
-			long process;
-			char *end;
-
-			if (strncmp(rest, TPCK_TWIN_NAMES, strlen(TPCK_TWIN_NAMES)) != 0)
-				continue;
-			process = strtol(rest + strlen(TPCK_TWIN_NAMES), &end, 10);
-			if (process <= 0 || *end != '.' || !end[1])
-				continue;
-			count++;
-			call(folder, entry, (int32_t)process, kind, end + 1);
-		}
-	return count;
-}
-
-static unsigned look_at_all(void (*call)(int folder, const char *entry, int32_t process, const char *kind, const char *name))
-{
-	int folder = tpck_sys_openat(AT_FDCWD, FOLDER, O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
-	unsigned count = folder >= 0 ? each(folder, call) : 0;
-
-	if (folder >= 0)
-		tpck_sys_close(folder);
-	return count;
-}
-
 static bool any_own;
-static void look_for_own(int folder, const char *entry, int32_t process, const char *kind, const char *name)
+static void look_for_own(int folder, const struct tpck_twin_name *name)
 {
 	(void)folder;
-	(void)entry;
-	(void)kind;
 	(void)name;
-	any_own = any_own || process == tpck_sys_getpid();
+	any_own = true;
 }
 
-static void becomes_real(int folder, const char *entry, int32_t process, const char *kind, const char *name)
+static void becomes_real(int folder, const struct tpck_twin_name *name)
 {
 	char real[256];
 
-	if (process == tpck_sys_getpid() && snprintf(real, sizeof real, "%s%s", kind, name) < (int)sizeof real)
-		(void)tpck_sys_renameat2(folder, entry, folder, real, 0);
-}
-
-static void goes_if_left(int folder, const char *entry, int32_t process, const char *kind, const char *name)
-{
-	(void)kind;
-	(void)name;
-	if (tpck_sys_kill(process, 0) && errno == ESRCH)
-		(void)tpck_sys_unlinkat(folder, entry, 0);
+	if (snprintf(real, sizeof real, "%s%s", name->kind, name->name) < (int)sizeof real)
+		(void)tpck_sys_renameat2(folder, name->entry, folder, real, 0);
 }
 
 void tpck_shared_begin(void)
 {
-	(void)look_at_all(goes_if_left);
+	tpck_twin_names_clear();
+	if (!tpck_twin_names_hold(tpck_sys_getpid()))
+		tpck_log_debug("another start may take away the names that this twin has in /dev/shm");
 }
 
 void tpck_shared_real(void)
@@ -181,9 +138,11 @@ void tpck_shared_real(void)
 	bool first = stands_beside() != 0;
 
 	any_own = false;
-	(void)look_at_all(look_for_own);
+	tpck_twin_names_each(tpck_sys_getpid(), look_for_own);
 	while (first && any_own && tpck_forward_living_group && !tpck_sys_kill(-tpck_forward_living_group, 0) && tpck_clock_monotonic_ns() < until)
 		tpck_sys_clock_nanosleep(CLOCK_MONOTONIC, 0, &(struct timespec){0, 1000000}, NULL);
 	if (any_own)
-		(void)look_at_all(becomes_real);
+		tpck_twin_names_each(tpck_sys_getpid(), becomes_real);
+	if (!first)
+		tpck_twin_names_remove(tpck_sys_getpid());
 }

@@ -26,6 +26,7 @@
 #include "runtime/twin/set.h"
 #include "runtime/wire/failures.h"
 #include "runtime/wire/segment.h"
+#include "runtime/wire/twin_names.h"
 
 /* How often it is looked whether there is a snapshot, for a twin to begin from; the pause before a twin that ended gets a successor, twice as long each time,
  * and how many there are. */
@@ -258,26 +259,6 @@ static void place_clear(unsigned place)
 	page->twin[place].folder[0] = '\0';
 }
 
-/* Shared memory and semaphores of the twin's own. */
-static void names_remove(pid_t twin)
-{
-	int folder = tpck_sys_openat(AT_FDCWD, "/dev/shm", O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
-	_Alignas(struct dirent64) char buffer[4096];
-	char own[40];
-	ssize_t got;
-
-	snprintf(own, sizeof own, TPCK_TWIN_NAMES "%d.", twin);
-	while (folder >= 0 && (got = tpck_sys_getdents(folder, buffer, sizeof buffer)) > 0)
-		for (char *at = buffer; at < buffer + got; at += ((struct dirent64 *)at)->d_reclen) {
-			const char *name = ((struct dirent64 *)at)->d_name, *rest = name + (strncmp(name, TPCK_SEMAPHORES, strlen(TPCK_SEMAPHORES)) ? 0 : strlen(TPCK_SEMAPHORES));
-
-			if (strncmp(rest, own, strlen(own)) == 0)
-				tpck_sys_unlinkat(folder, name, 0);
-		}
-	if (folder >= 0)
-		tpck_sys_close(folder);
-}
-
 static void end_twins(void)
 {
 	for (unsigned i = 0; i < TPCK_TWINS_MAX; i++) {
@@ -291,7 +272,7 @@ static void end_twins(void)
 		while (tpck_sys_wait4(twin, NULL, __WALL, NULL) < 0 && errno == EINTR)
 			;
 		folder_remove(page->twin[i].folder, 3);
-		names_remove(twin);
+		tpck_twin_names_remove(twin);
 		place_clear(i);
 	}
 }
@@ -668,7 +649,7 @@ static void twin_ended(unsigned place)
 	leave_epoch();
 	folder_remove(page->twin[place].folder, 3);
 	if (kept[place].process)
-		names_remove(kept[place].process);
+		tpck_twin_names_remove(kept[place].process);
 	place_clear(place);
 	next_twin_ns = now + pause * 1000000ull;
 	if (twins_ended == TWINS_MAX && rank == 0 && !tpck_twin_nearest())

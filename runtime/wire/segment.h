@@ -33,9 +33,6 @@ enum {
 #define TPCK_LOG_BEHIND "behind."
 /* "JOB/twin.PROCESS": a folder of a twin's own (runtime/engine/following.c). */
 #define TPCK_TWIN_FOLDER "twin."
-/* "/dev/shm/tpck-twin.PROCESS.NAME": shared memory of a twin's, which is NAME to its program; semaphores' names begin with the second in /dev/shm. */
-#define TPCK_TWIN_NAMES "tpck-twin."
-#define TPCK_SEMAPHORES "sem."
 /* "JOB/twin.PROCESS/socket.DIGEST": a Unix socket of a twin's (runtime/programs/own_sockets.c); beside it "socket.DIGEST.name", a symbolic link to its path. */
 #define TPCK_TWIN_SOCKET "socket."
 #define TPCK_TWIN_SOCKET_NAME ".name"
