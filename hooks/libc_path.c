@@ -142,6 +142,17 @@ static int make_node(int folder, const char *path, mode_t mode, dev_t device)
 		errno = EINVAL;
 		return -1;
 	}
+	if (S_ISFIFO(mode) && tpck_engine_forward()) {
+		struct tpck_thread *self = tpck_engine_enter();
+		int result = self ? tpck_follow_pipe(folder, path) : 1;
+
+		if (result > 0) {
+			result = tpck_files_mknod(folder, path, mode, device);
+			if (self && !result)
+				tpck_follow_made_pipe(folder, path);
+		}
+		return left(self, result);
+	}
 	return tpck_files_mknod(folder, path, mode, device);
 }
 

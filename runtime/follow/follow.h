@@ -190,6 +190,10 @@ bool tpck_follow_socket_name(const char *path, char *absolute, size_t size, uint
 int tpck_follow_socket(const char *path, const char *target);
 /* Before the program makes one there: what a killed run has left goes. False, with errno: something is there. */
 bool tpck_follow_socket_may(const char *path);
+/* The program makes a named pipe. 0: a killed run has left it, and it counts as made; -1 with errno: something is there; 1: it is to be made. */
+int tpck_follow_pipe(int folder, const char *path);
+/* And it was made: this process's calls on paths find it. */
+void tpck_follow_made_pipe(int folder, const char *path);
 
 /* Before running forward: another process, which the program makes again, writes to the path, too. Where the program itself writes to it, by a descriptor that the other
  * one may have been given, the file is the real one. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Names of Unix sockets that the program listens at while it runs forward. A twin's socket lies in a folder of its own (runtime/programs/own_sockets.c): to the twin's calls
+ * Names of named pipes, and of Unix sockets that the program listens at, while it runs forward. A twin's socket lies in a folder of its own (runtime/programs/own_sockets.c): to the twin's calls
  * on paths it is at the name that the program gives it. In any other process that runs forward it is real, and known to those calls. What a killed run has left of a name
  * goes before the program listens there once more.
  */
@@ -58,6 +58,43 @@ static bool was_free(const struct tpck_name *name, const struct tpck_overlay_ent
 	char version[TPCK_FOLLOW_FOLDER + 128];
 
 	return entry || !tpck_learnt_first(name->digest) || tpck_learnt_source(name->path, name->digest, version, sizeof version) == TPCK_SOURCE_ABSENT;
+}
+
+int tpck_follow_pipe(int folder, const char *path)
+{
+	const struct tpck_overlay_entry *entry;
+	struct tpck_name name;
+	struct stat found;
+	int saved = errno;
+
+	if (!tpck_overlay_active() || tpck_follow_held() || !tpck_follow_resolve(TPCK_AT(folder, path), false, &name)) {
+		errno = saved;
+		return 1;
+	}
+	entry = tpck_overlay_find(name.digest);
+	if (entry && entry->kind != TPCK_KIND_ABSENT) {
+		errno = EEXIST;
+		return -1;
+	}
+	/* What a killed run has left stays: others may have it open. */
+	if (!was_free(&name, entry) || tpck_sys_fstatat(AT_FDCWD, name.path, &found, AT_SYMLINK_NOFOLLOW) || !S_ISFIFO(found.st_mode) || found.st_uid != geteuid()) {
+		errno = saved;
+		return 1;
+	}
+	if (tpck_overlay_socket(name.path, name.path, name.digest))
+		return -1;
+	errno = saved;
+	return 0;
+}
+
+void tpck_follow_made_pipe(int folder, const char *path)
+{
+	struct tpck_name name;
+	int saved = errno;
+
+	if (tpck_overlay_active() && !tpck_follow_held() && tpck_follow_resolve(TPCK_AT(folder, path), false, &name))
+		(void)tpck_overlay_socket(name.path, name.path, name.digest);
+	errno = saved;
 }
 
 bool tpck_follow_socket_may(const char *path)

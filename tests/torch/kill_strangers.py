@@ -151,6 +151,8 @@ CASES = {
     'ahead_workers': Case('ahead.py', '--workers', '2', temporary='pymp-'),
     'workers': Case('workers.py', temporary='pymp-'),
     'mapped': Case('mapped.py', imports=('datasets',), names=r'[0-9a-f]{16,}|_\w+[-.\w]*_(?=hf_)|_(plain|killed)_', contents=[(r'\.json$', nothing), ('cache-', os.path.getsize)]),
+    'piped': Case('piped.py', besides='rows$', anew=r'(snapshots from here on|step \d+) cannot be resumed: (what goes through a named pipe is in no record, and the program has opened \S+/rows|its log is not whole)$|'
+                  r'what comes behind step \d+ is done again, with what it starts; the first run started 1 programs there: sh$'),
     'shards': Case('shards.py', imports=('webdataset',)),
     'reinforce': Case('reinforce.py', imports=('gymnasium',)),
     'played': Case('reinforce.py', '--vectorization', 'async', imports=('gymnasium',)),
