@@ -151,6 +151,8 @@ static const char *top_around(const struct tpck_at *at, char *buffer)
 
 static bool top_redirects(const struct tpck_at *at, int flags)
 {
+	/* Whoever asks opens it behind that, by another call: what it then is has to be known. */
+	tpck_held_changes(at, opening(flags));
 	return (tpck_follow_sees() && tpck_seen_redirects(at, flags)) || tpck_caches_refuse(at->folder, at->path, flags) || below(at)->redirects(at, flags);
 }
 

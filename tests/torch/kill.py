@@ -58,6 +58,7 @@ CASES = {
     'conv_benchmark': (['conv.py', '--steps', '80', '--benchmark'], {}),
     'conv_gan': (['conv.py', '--gan', '--steps', '60'], {}),
     'graph': (['graph.py', '--steps', '1500'], {}),
+    'fork_saves': (['fork_saves.py', '--steps', '800'], {}),
     'loader': (['loader.py', '--epochs', '40', '--out', '.'], {}),
     'loader_writes': (['loader_workers.py', '--batches', '60', '--epochs', '6', '--write-from', '0'], {}),
     'housekeeping': (['housekeeping.py', '--steps', '500'], {}),
@@ -66,7 +67,7 @@ CASES = {
 }
 # Each time one of each of these kinds, and of all a few that are killed twice; with LONG= they make all of their steps.
 KINDS = (('sgd', 'adam_fused', 'adadelta', 'adamax'), ('lbfgs', 'muon'), ('gpt', 'gpt_save', 'gpt_save_much'), ('gpt_async', 'gpt_expandable', 'conv_async'),
-         ('gpt_foreach', 'gpt_loop'), ('gpt_bf16', 'gpt_fp16'), ('conv', 'conv_benchmark', 'conv_gan'), ('graph',), ('loader', 'loader_writes', 'housekeeping'),
+         ('gpt_foreach', 'gpt_loop'), ('gpt_bf16', 'gpt_fp16'), ('conv', 'conv_benchmark', 'conv_gan'), ('graph',), ('loader', 'loader_writes', 'housekeeping', 'fork_saves'),
          ('compiled_cold', 'compiled_graphs'))
 TWICE = 3
 # Here the compilers make their caches in the run that is killed, and again in each start: a kill costs half a minute.

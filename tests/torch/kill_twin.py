@@ -17,7 +17,7 @@ from script_job import job
 
 import twins
 
-CASES = {name: kill.CASES[name] for name in ('adam_fused', 'lbfgs', 'gpt', 'gpt_save', 'gpt_fp16', 'conv', 'graph', 'housekeeping', 'loader', 'gpt_async', 'gpt_expandable', 'gpt_save_much', 'conv_benchmark', 'muon', 'shared_blocks', 'shared_tracked')}
+CASES = {name: kill.CASES[name] for name in ('adam_fused', 'lbfgs', 'gpt', 'gpt_save', 'gpt_fp16', 'conv', 'graph', 'housekeeping', 'loader', 'gpt_async', 'gpt_expandable', 'gpt_save_much', 'conv_benchmark', 'muon', 'shared_blocks', 'shared_tracked', 'fork_saves')}
 LONGER = 4
 # A loader's workers look every five seconds whether who made them is there.
 SAYS = re.compile(r'transpckpt: (process \d+ was ended by signal 9 .*takes over$|process \d+ repeats itself: |process \d+ was ended by .* is forked once more |process \d+ ended before it was live; the other twin, |resuming at step |processes of the first run have not ended, |this process uses io_uring: )')
