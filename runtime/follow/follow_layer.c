@@ -101,6 +101,8 @@ static int follow_open(const struct tpck_at *at, int flags, mode_t mode)
 			return fd;
 		}
 		tpck_follow_opens(name.path, name.digest, flags, false);
+		if (fd >= 0 && is_named_pipe(fd, name.path))
+			tpck_follow_opened_pipe(name.path);
 	} else {
 		if (flags & (O_PATH | O_DIRECTORY))
 			tpck_follow_about(name.path, name.digest, false, false, false);

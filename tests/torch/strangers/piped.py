@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A named pipe that is made at the start, and late in the training has a reader, to which rows go from there on."""
+"""A named pipe that is made at the start, and late in the training has a reader, to which rows go from there on; with --asks somebody writes to it what the
+learning rate is to be."""
 import os
 import subprocess
+import sys
 
 import torch
 
@@ -18,10 +20,15 @@ for step in range(400):
     loss.backward()
     optimizer.step()
     print(f'step {step} loss {loss.item():.6f}', flush=True)
-    if step == 320:
+    if step == 320 and '--asks' in sys.argv:
+        reader = subprocess.Popen('echo 0.0005 > rows', shell=True)
+        with open('rows') as answer:
+            optimizer.param_groups[0]['lr'] = float(answer.read())
+    elif step == 320:
         reader = subprocess.Popen('cat rows > rows.txt', shell=True)
         rows = open('rows', 'w')
     if rows:
         print(step, f'{loss.item():.6f}', file=rows, flush=True)
-rows.close()
+if rows:
+    rows.close()
 reader.wait()
