@@ -117,7 +117,7 @@ static int follow_open(const struct tpck_at *at, int flags, mode_t mode)
 			tpck_names_made(name.path);
 		if (fd >= 0 && plain_read(flags) && is_file(fd, &found))
 			tpck_follow_lately_note(at->path, true);
-		else if (fd >= 0 && !(flags & (O_PATH | O_DIRECTORY)) && is_named_pipe(fd, name.path))
+		else if (fd >= 0 && !name.absent && !(flags & (O_PATH | O_DIRECTORY | O_EXCL)) && is_named_pipe(fd, name.path))
 			tpck_follow_opened_pipe(name.path);
 	}
 	if (fd >= 0 && !tpck_follow_writes(flags))
