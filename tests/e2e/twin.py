@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# needs: cores=0.7 memory=2G about=100s
+# needs: cores=0.7 memory=2G about=100s minutes=20
 """A trainer that has a twin: killed again and again it goes on without being started anew, with the bytes of a run that was left alone. Whoever
 started it sees one process, with the status of the program. What becomes of the twin does not touch the program.
 

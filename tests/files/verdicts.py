@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# needs: cores=0.5 memory=1G minutes=3 about=25s disk
+# needs: cores=0.5 memory=1G minutes=10 about=25s disk
 """What calls on paths say, over a table of calls, kinds of files and forms of paths, and what they leave: without the library, with it, with
 every file taken, and on files that are pending, closed or still open. All say the same. The errors are those of pjdfstest's families."""
 import os
