@@ -34,14 +34,6 @@ static bool is_file(int fd, struct stat *found)
 	return !tpck_sys_fstatat(fd, "", found, AT_EMPTY_PATH) && S_ISREG(found->st_mode);
 }
 
-/* A pipe that has a name in a folder, and is not this process's own by the name of a descriptor. */
-static bool is_named_pipe(int fd, const char *path)
-{
-	struct stat found;
-
-	return !tpck_sys_fstatat(fd, "", &found, AT_EMPTY_PATH) && S_ISFIFO(found.st_mode) && strncmp(path, "/proc/", 6) != 0 && strncmp(path, "/dev/", 5) != 0;
-}
-
 static bool is_absence(int error)
 {
 	return error == ENOENT || error == ENOTDIR;
@@ -58,7 +50,7 @@ static bool opened_early(const char *path, int fd)
 		return true;
 	if (tpck_sys_fstatat(fd, "", &found, AT_EMPTY_PATH))
 		return false;
-	return !S_ISFIFO(found.st_mode) && tpck_early_look(path, true, S_ISREG(found.st_mode) ? TPCK_LOOK_READ : TPCK_LOOK_SEEN, &found);
+	return tpck_early_look(path, true, S_ISREG(found.st_mode) ? TPCK_LOOK_READ : TPCK_LOOK_SEEN, &found);
 }
 
 static int follow_open(const struct tpck_at *at, int flags, mode_t mode)
@@ -101,8 +93,6 @@ static int follow_open(const struct tpck_at *at, int flags, mode_t mode)
 			return fd;
 		}
 		tpck_follow_opens(name.path, name.digest, flags, false);
-		if (fd >= 0 && is_named_pipe(fd, name.path))
-			tpck_follow_opened_pipe(name.path);
 	} else {
 		if (flags & (O_PATH | O_DIRECTORY))
 			tpck_follow_about(name.path, name.digest, false, false, false);
@@ -117,8 +107,6 @@ static int follow_open(const struct tpck_at *at, int flags, mode_t mode)
 			tpck_names_made(name.path);
 		if (fd >= 0 && plain_read(flags) && is_file(fd, &found))
 			tpck_follow_lately_note(at->path, true);
-		else if (fd >= 0 && !name.absent && !(flags & (O_PATH | O_DIRECTORY | O_EXCL)) && is_named_pipe(fd, name.path))
-			tpck_follow_opened_pipe(name.path);
 	}
 	if (fd >= 0 && !tpck_follow_writes(flags))
 		tpck_folders_opened(fd, name.path);

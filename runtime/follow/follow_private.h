@@ -105,8 +105,6 @@ void tpck_follow_goes_on(void);
 void tpck_follow_seen(const char *absolute, uint64_t digest, const struct stat *found);
 /* The program has opened the path for reading, and has this now. */
 void tpck_follow_has_opened(const char *absolute, uint64_t digest, const struct stat *found);
-/* And it is a named pipe: snapshots from here on cannot be resumed, which a line says. */
-void tpck_follow_opened_pipe(const char *absolute);
 /* Whether nothing is new about this very path, which was looked at, or opened for reading, a moment ago: links are taken to be
  * what they were then. Only absolute paths are known. */
 bool tpck_follow_lately(const char *path, bool read);

@@ -313,23 +313,6 @@ static bool special(const char *path)
 	return !tpck_sys_fstatat(AT_FDCWD, path, &found, 0) && !S_ISREG(found.st_mode);
 }
 
-/* A pipe that has a name in a folder, and is not this process's own by the name of a descriptor. */
-static bool is_pipe(const char *path)
-{
-	struct stat found;
-
-	return !tpck_sys_fstatat(AT_FDCWD, path, &found, 0) && S_ISFIFO(found.st_mode) && strncmp(path, "/proc/", 6) != 0 && strncmp(path, "/dev/", 5) != 0;
-}
-
-/* A named pipe is opened while the program runs forward, or by a twin, where that is in no record; a process that it has made does so for real. */
-static int open_pipe(const char *path, int flags)
-{
-	if (tpck_follow_held())
-		return tpck_sys_openat(AT_FDCWD, path, flags, 0);
-	tpck_overlay_differs("what goes through a named pipe is in no record:", path);
-	return fail(ENXIO);
-}
-
 static bool really_folder(const char *path)
 {
 	struct stat found;
@@ -426,10 +409,9 @@ int tpck_overlay_open(const char *path, uint64_t digest, int flags, mode_t mode)
 			       : tpck_sys_openat(AT_FDCWD, path, flags, mode);
 	if (entry && entry->kind == TPCK_KIND_LINK)
 		return fail(changes && flags & O_EXCL ? EEXIST : ELOOP); /* it is not to be followed */
-	if (entry && entry->kind == TPCK_KIND_SOCKET && (flags & (O_CREAT | O_EXCL)) == (O_CREAT | O_EXCL))
-		return fail(EEXIST);
+	/* The kernel says what becomes of it: a socket is nothing that can be opened, and a named pipe is. */
 	if (entry && entry->kind == TPCK_KIND_SOCKET)
-		return is_pipe(entry->target) ? open_pipe(entry->target, flags) : fail(ENXIO);
+		return tpck_sys_openat(AT_FDCWD, entry->target, flags, mode);
 	source = entry ? TPCK_SOURCE_REAL : tpck_learnt_source(path, digest, version, sizeof version);
 	if (!changes && ((entry && entry->kind == TPCK_KIND_ABSENT) || source == TPCK_SOURCE_ABSENT))
 		return fail(ENOENT);
@@ -437,7 +419,7 @@ int tpck_overlay_open(const char *path, uint64_t digest, int flags, mode_t mode)
 	    (!entry && source == TPCK_SOURCE_REAL && (really_folder(path) || was_folder(path, digest))))
 		return changes ? fail(EISDIR) : open_folder(path, digest, flags);
 	if (!entry && source == TPCK_SOURCE_REAL && special(path))
-		return is_pipe(path) ? open_pipe(path, flags) : tpck_sys_openat(AT_FDCWD, path, flags, mode);
+		return tpck_sys_openat(AT_FDCWD, path, flags, mode);
 	if (changes)
 		return open_changing(path, digest, flags, mode);
 	if (entry)

@@ -687,16 +687,6 @@ void tpck_follow_opens(const char *absolute, uint64_t digest, int flags, bool ab
 		makes(absolute, absent);
 }
 
-void tpck_follow_opened_pipe(const char *absolute)
-{
-	static char why[200];
-
-	if (!journal || tpck_log_failed(journal))
-		return;
-	snprintf(why, sizeof why, "what goes through a named pipe is in no record, and the program has opened %.120s", absolute);
-	tpck_log_fail(journal, why);
-}
-
 enum { LISTING_BYTES = 64 << 10 };
 /* One name more of a listing. False: there is no room. */
 static bool add_name(struct tpck_record_file *record, size_t *used, char type, const char *name)

@@ -137,8 +137,6 @@ ANEW = r'cannot resume at step \d+: .*: %s; (trying once more|starting the progr
 ENDS = r'cannot resume at step \d+: the program ended with status 1, which it did not the first time; (trying once more|starting the program again from its beginning)$'
 # The line of it says what can be done.
 ELSEWHERE = ANEW % r'what copies, sets or kernels work on lies elsewhere than in the first run \(the thread that trains should be who frees memory of the device; .*\)'
-PIPED = (r'(snapshots from here on|step \d+) cannot be resumed: (what goes through a named pipe is in no record, and the program has opened \S+/rows|its log is not whole)$|'
-         r'what comes behind step \d+ is done again, with what it starts; the first run started 1 programs there: sh$')
 CASES = {
     'board': Case('board.py', imports=('tensorboard',), names=r'\w{3}\d\d_\d\d-\d\d-\d\d_[^/]*|(?<=tfevents\.).*|\d{9,}\.\d+',
                   contents=[('tfevents', events)]),
@@ -153,8 +151,7 @@ CASES = {
     'ahead_workers': Case('ahead.py', '--workers', '2', temporary='pymp-'),
     'workers': Case('workers.py', temporary='pymp-'),
     'mapped': Case('mapped.py', imports=('datasets',), names=r'[0-9a-f]{16,}|_\w+[-.\w]*_(?=hf_)|_(plain|killed)_', contents=[(r'\.json$', nothing), ('cache-', os.path.getsize)]),
-    'piped': Case('piped.py', besides='rows$', anew=PIPED),
-    'piped_asks': Case('piped.py', '--asks', besides='rows$', anew=PIPED),
+    'piped': Case('piped.py', besides='control$'),
     'shards': Case('shards.py', imports=('webdataset',)),
     'reinforce': Case('reinforce.py', imports=('gymnasium',)),
     'played': Case('reinforce.py', '--vectorization', 'async', imports=('gymnasium',)),
