@@ -409,9 +409,11 @@ int tpck_overlay_open(const char *path, uint64_t digest, int flags, mode_t mode)
 			       : tpck_sys_openat(AT_FDCWD, path, flags, mode);
 	if (entry && entry->kind == TPCK_KIND_LINK)
 		return fail(changes && flags & O_EXCL ? EEXIST : ELOOP); /* it is not to be followed */
-	/* The kernel says what becomes of it: a socket is nothing that can be opened, and a named pipe is. */
+	if (entry && entry->kind == TPCK_KIND_SOCKET && (flags & (O_CREAT | O_EXCL)) == (O_CREAT | O_EXCL))
+		return fail(EEXIST);
+	/* A named pipe can be opened, and of a socket the kernel says that it cannot. Nothing is made where somebody has taken it away. */
 	if (entry && entry->kind == TPCK_KIND_SOCKET)
-		return tpck_sys_openat(AT_FDCWD, entry->target, flags, mode);
+		return tpck_sys_openat(AT_FDCWD, entry->target, flags & ~O_CREAT, 0);
 	source = entry ? TPCK_SOURCE_REAL : tpck_learnt_source(path, digest, version, sizeof version);
 	if (!changes && ((entry && entry->kind == TPCK_KIND_ABSENT) || source == TPCK_SOURCE_ABSENT))
 		return fail(ENOENT);

@@ -19,7 +19,7 @@ struct tpck_twin_name {
 	const char *entry, *kind, *name;
 };
 
-/* The name, behind a slash, that the twin of this process number has in place of `name`. Its length as snprintf() has it. */
+/* The name, behind a slash, that the twin of this process number has in place of `name`. Returns as snprintf() does. */
 int tpck_twin_name(char *text, size_t size, int32_t process, const char *name);
 /* This process is a twin, and lives. False: others may take its names away. */
 bool tpck_twin_names_hold(int32_t process);
@@ -27,7 +27,7 @@ bool tpck_twin_names_hold(int32_t process);
 void tpck_twin_names_each(int32_t process, void (*call)(int folder, const struct tpck_twin_name *name));
 /* That twin's names are gone. */
 void tpck_twin_names_remove(int32_t process);
-/* So are those of twins that live no more, in other containers, too. */
+/* Names of all twins that live no more are gone, in other containers, too. */
 void tpck_twin_names_clear(void);
 
 #endif
